@@ -213,13 +213,23 @@ impl Started<'_> {
         let reviews = Reviews { allocations: Arc::clone(allocations), answered };
         let server = guard::serve(config.webhook_address, &tls, reviews).await?;
         let (served, seen) = watch::channel(None);
+        let (installed, accepted) = watch::channel(None);
         let place = config.webhook_place.clone();
         let (client, leadership) = (self.client.clone(), self.leadership.clone());
         let host = place.host().to_owned();
-        tasks.spawn(Certificates { client, leadership, host, served }.keep());
-        let ready = self.checks.readiness("webhook");
-        tasks.spawn(guard::follow_certificate(tls, seen.clone(), ready));
-        Ok((Way::Webhook(Webhook { place, served: seen }), server))
+        let certificates =
+            Certificates { client, leadership, host, tls, served, installed: accepted };
+        tasks.spawn(certificates.keep());
+        let (leadership, certificate) = (self.leadership.clone(), seen.clone());
+        self.checks.readiness_when("webhook", move || {
+            // Only the leader makes one; where the leader is of the configuration before, it makes none, and has to
+            // go for another one to lead.
+            if certificate.borrow().is_some() || !leadership.may_write() {
+                return Ok(());
+            }
+            Err("no certificate yet; the log says why".to_owned())
+        });
+        Ok((Way::Webhook(Webhook { place, served: seen, installed }), server))
     }
 }
 

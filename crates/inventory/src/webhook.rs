@@ -2,7 +2,8 @@
 //! have the kind: its configuration, and the Secret with its certificate.
 //!
 //! ```text
-//!  slice of Service web ─► objectSelector: of the built-in controller, and one of these names ─► webhook
+//!  slice of Service web ─► namespaceSelector: one of these ─► objectSelector: of the built-in controller, and
+//!                          one of these names ─► webhook
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_common::keys::{COMPONENT, MANAGED_BY, SERVICE_NAME};
 use zonewise_common::lenient::lenient;
-use zonewise_common::name::{Name, SYSTEM_NAMESPACE};
+use zonewise_common::name::{Key, Name, SYSTEM_NAMESPACE};
 use zonewise_slices::settings::REFERENCE_MANAGED_BY;
 
 use crate::guard::{POLICIES, POLICY, apply, decoded, delete};
@@ -65,17 +66,72 @@ impl Place {
     }
 }
 
-/// Writes the configuration of the webhook for Services of these names. `bundle` has the certificates that the API server
-/// accepts, in PEM.
+/// The most namespaces that the configuration lists. Beyond, slices of all namespaces are selected: an object of Kubernetes
+/// has at most 1.5 MiB, of which names of Services can take half.
+const MOST_NAMESPACES: usize = 1000;
+
+/// The Services whose slices the webhook is sent. A slice has to be of one of the names and in one of the namespaces, so
+/// that namespaces in which no Service is guarded pay nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The names of Services.
+    pub names: BTreeSet<Name>,
+    /// The namespaces.
+    pub namespaces: BTreeSet<Name>,
+}
+
+impl Selection {
+    /// Selects a Service as well.
+    pub fn add(&mut self, (namespace, name): &Key) {
+        self.names.insert(Name::clone(name));
+        self.namespaces.insert(Name::clone(namespace));
+    }
+
+    /// Whether a Service is selected.
+    pub fn has(&self, (namespace, name): &Key) -> bool {
+        self.names.contains(name) && self.namespaces.contains(namespace)
+    }
+
+    /// It leaves out its own namespace, also where there are too many to list: no write there waits for the webhook.
+    fn of_namespaces(&self) -> Value {
+        let (operator, values) = if self.namespaces.len() <= MOST_NAMESPACES {
+            ("In", json!(self.namespaces))
+        } else {
+            ("NotIn", json!([SYSTEM_NAMESPACE]))
+        };
+        json!({ "matchExpressions": [
+            { "key": "kubernetes.io/metadata.name", "operator": operator, "values": values },
+        ] })
+    }
+
+    fn of_objects(&self) -> Value {
+        json!({
+            "matchLabels": { MANAGED_BY: REFERENCE_MANAGED_BY },
+            "matchExpressions": [{ "key": SERVICE_NAME, "operator": "In", "values": self.names }],
+        })
+    }
+}
+
+/// Writes the configuration of the webhook for these Services. `bundle` has the certificates that the API server accepts,
+/// in PEM.
 pub async fn install(
     client: &Client,
     place: &Place,
     bundle: &str,
-    names: &BTreeSet<Name>,
+    selection: &Selection,
 ) -> Result<Version, ApiError> {
-    let document = configuration(place, bundle, names);
+    let document = configuration(place, bundle, selection);
     let stored: Stored = apply(client, &path(), &document).await?;
     Ok(stored.metadata)
+}
+
+/// The version of the configuration that is stored; `None` if there is none.
+pub async fn installed(client: &Client) -> Result<Option<Version>, ApiError> {
+    match api::get(client, &path()).await {
+        Ok(stored) => decoded(&stored).map(|Stored { metadata }| Some(metadata)),
+        Err(ApiError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Deletes the configuration; that there is none is no error.
@@ -87,9 +143,9 @@ fn path() -> String {
     format!("/apis/{POLICIES}/mutatingwebhookconfigurations/{POLICY}")
 }
 
-/// A webhook that sees nothing but slices of the built-in controller, of Services of these names, and never keeps one from
-/// being written. It leaves out its own namespace: no write there waits for it.
-fn configuration(place: &Place, bundle: &str, names: &BTreeSet<Name>) -> Value {
+/// A webhook that sees nothing but slices of the built-in controller, of these Services, and never keeps one from being
+/// written.
+fn configuration(place: &Place, bundle: &str, selection: &Selection) -> Value {
     let webhook = json!({
         "name": "hints.guard.zonewise.dev",
         "admissionReviewVersions": ["v1"],
@@ -105,20 +161,20 @@ fn configuration(place: &Place, bundle: &str, names: &BTreeSet<Name>) -> Value {
             "resources": ["endpointslices"],
             "scope": "Namespaced",
         }],
-        "namespaceSelector": { "matchExpressions": [
-            { "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [SYSTEM_NAMESPACE] },
-        ] },
-        "objectSelector": {
-            "matchLabels": { MANAGED_BY: REFERENCE_MANAGED_BY },
-            "matchExpressions": [{ "key": SERVICE_NAME, "operator": "In", "values": names }],
-        },
+        "namespaceSelector": selection.of_namespaces(),
+        "objectSelector": selection.of_objects(),
     });
     // Without a name there is nothing to select, and an empty list of values is not allowed.
-    let webhooks: Vec<Value> = if names.is_empty() { Vec::new() } else { vec![webhook] };
+    let webhooks: Vec<Value> = if selection.names.is_empty() { Vec::new() } else { vec![webhook] };
     json!({
         "apiVersion": POLICIES,
         "kind": "MutatingWebhookConfiguration",
-        "metadata": { "name": POLICY, "labels": { COMPONENT: GUARD } },
+        "metadata": {
+            "name": POLICY,
+            "labels": { COMPONENT: GUARD },
+            // AKS would write selectors of its own, which leave out kube-system, and we would write ours again.
+            "annotations": { "admissions.enforcer/disabled": "true" },
+        },
         "webhooks": webhooks,
     })
 }
@@ -156,11 +212,16 @@ pub async fn secret(client: &Client) -> Result<Secret, ApiError> {
     read(&api::get(client, &secret_path()).await?)
 }
 
-/// Writes what the Secret holds, if it is still of this version.
-pub async fn write_secret(client: &Client, secret: &Secret) -> Result<Secret, ApiError> {
-    let data: BTreeMap<&String, String> =
-        secret.data.iter().map(|(key, value)| (key, STANDARD.encode(value))).collect();
-    let body = json!({ "metadata": { "resourceVersion": secret.version }, "data": data });
+/// Writes entries of the Secret, if it is still of this version. `None` removes an entry.
+pub async fn write_secret(
+    client: &Client,
+    version: &str,
+    data: &BTreeMap<String, Option<String>>,
+) -> Result<Secret, ApiError> {
+    let encoded = |text: &String| STANDARD.encode(text);
+    let data: BTreeMap<&String, Option<String>> =
+        data.iter().map(|(key, value)| (key, value.as_ref().map(encoded))).collect();
+    let body = json!({ "metadata": { "resourceVersion": version }, "data": data });
     let body = body.to_string().into_bytes();
     read(&api::call(client, Method::PATCH, &secret_path(), api::MERGE, body).await?)
 }
@@ -179,10 +240,21 @@ fn read(answer: &[u8]) -> Result<Secret, ApiError> {
 mod tests {
     use super::*;
 
+    fn selection(services: &[(&str, &str)]) -> Selection {
+        let mut selection = Selection::default();
+        for (namespace, name) in services {
+            selection.add(&((*namespace).into(), (*name).into()));
+        }
+        selection
+    }
+
     #[test]
     fn the_webhook_never_keeps_a_slice_from_being_written_and_sees_no_other_object() {
-        let names = BTreeSet::from(["web".into(), "api".into()]);
-        let document = configuration(&Place::Service, "CA", &names);
+        let document = configuration(
+            &Place::Service,
+            "CA",
+            &selection(&[("shop", "web"), ("shop", "api"), ("bank", "web")]),
+        );
         let webhook = &document["webhooks"][0];
         assert_eq!(webhook["failurePolicy"], "Ignore");
         assert_eq!(webhook["timeoutSeconds"], 1);
@@ -193,7 +265,30 @@ mod tests {
             "matchExpressions": [{ "key": SERVICE_NAME, "operator": "In", "values": ["api", "web"] }],
         });
         assert_eq!(webhook["objectSelector"], selected);
-        assert_eq!(configuration(&Place::Service, "CA", &BTreeSet::new())["webhooks"], json!([]));
+        assert_eq!(
+            configuration(&Place::Service, "CA", &Selection::default())["webhooks"],
+            json!([])
+        );
+        assert_eq!(document["metadata"]["annotations"]["admissions.enforcer/disabled"], "true");
+    }
+
+    /// A name in one namespace must not make writes dearer in namespaces where nothing is guarded.
+    #[test]
+    fn namespaces_without_a_guarded_service_are_not_selected_as_long_as_they_can_be_listed() {
+        let of = |selection: &Selection| {
+            let document = configuration(&Place::Service, "CA", selection);
+            let one = &document["webhooks"][0]["namespaceSelector"]["matchExpressions"][0];
+            assert_eq!(one["key"], "kubernetes.io/metadata.name");
+            (one["operator"].clone(), one["values"].clone())
+        };
+        let mut some = selection(&[("shop", "web"), ("bank", "api")]);
+        assert_eq!(of(&some), (json!("In"), json!(["bank", "shop"])));
+        assert!(some.has(&("shop".into(), "web".into())));
+        assert!(!some.has(&("garden".into(), "web".into())));
+        for number in 0..MOST_NAMESPACES {
+            some.add(&(format!("n{number}").into(), "web".into()));
+        }
+        assert_eq!(of(&some), (json!("NotIn"), json!([SYSTEM_NAMESPACE])));
     }
 
     #[test]

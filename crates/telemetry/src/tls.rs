@@ -93,12 +93,7 @@ impl Tls {
     /// # Errors
     /// If it cannot be used; the one before stays then.
     pub fn replace(&self, pair: &Pem) -> Result<(), CertificateError> {
-        let unusable =
-            |error: rustls::pki_types::pem::Error| CertificateError::Unusable(error.to_string());
-        let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes())
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(unusable)?;
-        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(unusable)?;
+        let (chain, key) = pair.read()?;
         *self.state.lock() = State::new(chain, key)?;
         Ok(())
     }
@@ -171,8 +166,42 @@ impl Pem {
             let certificate = params.self_signed(&key)?.pem();
             Ok(Self { certificate, key: key.serialize_pem() })
         };
-        made().map_err(|error| CertificateError::Unusable(error.to_string()))
+        made().map_err(unusable)
     }
+
+    /// Whether a server can use it, and a client that is given these certificates, in PEM, accepts it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, accepted: &str) -> Result<(), CertificateError> {
+        let (chain, key) = self.read()?;
+        let accepted = certificates(accepted)?;
+        if !chain.iter().all(|certificate| accepted.contains(certificate)) {
+            let cause = "it is not among the certificates that clients accept";
+            return Err(CertificateError::Unusable(cause.to_owned()));
+        }
+        // A client that cannot read one of them may accept none.
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in accepted {
+            roots.add(certificate).map_err(unusable)?;
+        }
+        config(chain, key).map(drop)
+    }
+
+    fn read(&self) -> Result<ChainAndKey, CertificateError> {
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(unusable)?;
+        Ok((certificates(&self.certificate)?, key))
+    }
+}
+
+/// The certificates in a text of PEM.
+fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let read = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
+    read.map_err(unusable)
+}
+
+fn unusable(error: impl std::fmt::Display) -> CertificateError {
+    CertificateError::Unusable(error.to_string())
 }
 
 type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -180,9 +209,7 @@ type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 impl Certificate {
     fn read(&self) -> Result<ChainAndKey, CertificateError> {
         match self {
-            Self::SelfSigned => {
-                self_signed().map_err(|error| CertificateError::Unusable(error.to_string()))
-            }
+            Self::SelfSigned => self_signed().map_err(unusable),
             Self::Files { certificate, key } => Ok((chain(certificate)?, private_key(key)?)),
         }
     }
@@ -230,7 +257,6 @@ fn config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<Arc<ServerConfig>, CertificateError> {
-    let unusable = |error: rustls::Error| CertificateError::Unusable(error.to_string());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -303,6 +329,25 @@ mod tests {
             assert_eq!(tls.state.lock().chain, in_use);
         }
         assert!(!format!("{pair:?}").contains("PRIVATE KEY"));
+    }
+
+    #[test]
+    fn a_pair_is_checked_against_what_clients_accept() {
+        let made = || Pem::self_signed("web.shop.svc", (2026, 1, 1), (2026, 4, 1)).unwrap();
+        let (pair, other) = (made(), made());
+        let both = format!("{}{}", other.certificate, pair.certificate);
+        let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let rows = [
+            (pair.clone(), both.clone(), true),
+            (pair.clone(), other.certificate.clone(), false),
+            (pair.clone(), String::new(), false),
+            (pair.clone(), format!("{both}{garbage}"), false),
+            (Pem { key: other.key, ..pair.clone() }, both.clone(), false),
+            (Pem { certificate: garbage.to_owned(), ..pair }, format!("{both}{garbage}"), false),
+        ];
+        for (number, (pair, accepted, expected)) in rows.into_iter().enumerate() {
+            assert_eq!(pair.check(&accepted).is_ok(), expected, "{number}");
+        }
     }
 
     #[test]

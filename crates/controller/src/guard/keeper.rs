@@ -1,5 +1,5 @@
 //! Keeps the admission policy as it should be, and a binding for each name of a Service whose hints it keeps; or the
-//! configuration of the webhook, which has all these names.
+//! configuration of the webhook, which has all these names and their namespaces.
 //!
 //! ```text
 //!  sync ─────────► put in place, before the first allocation of a name ───┐
@@ -20,7 +20,7 @@ use zonewise_cluster::api::ApiError;
 use zonewise_cluster::lease::Leadership;
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::policy::{self as requests, Version};
-use zonewise_inventory::webhook;
+use zonewise_inventory::webhook::{self, Selection};
 
 use super::IN_FORCE_AFTER;
 use super::places::{Holder, Places};
@@ -38,7 +38,7 @@ pub(crate) struct Policy {
     limit: usize,
     way: Way,
     written: Mutex<Written>,
-    /// Held while the configuration of the webhook is written, because each write has all names.
+    /// Held while the configuration of the webhook is written, because each write has all Services.
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -55,12 +55,22 @@ pub(crate) enum Way {
 struct Written {
     /// The policy, or the configuration of the webhook; `None` before the first write, and when it seems to be gone.
     policy: Option<Version>,
-    /// The bindings, by the name of their Service; of a webhook, its configuration by each name in it.
+    /// The bindings, by the name of their Service.
     bindings: BTreeMap<Name, Version>,
+    /// What the configuration of the webhook has.
+    configuration: Option<Configuration>,
     /// The Services that syncs under way have a place for, and how many syncs.
     needed: BTreeMap<Key, usize>,
     /// The Services that asked for a place when there was none.
     waiting: BTreeSet<Key>,
+}
+
+/// What changes about the configuration of the webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Configuration {
+    selection: Selection,
+    /// The certificates that the API server accepts.
+    bundle: String,
 }
 
 impl Written {
@@ -139,6 +149,17 @@ impl Policy {
         Places::of(self.limit, in_force).into_names()
     }
 
+    /// The Services that the webhook is to be sent slices of.
+    fn selection(&self, in_force: Vec<Holder>) -> Selection {
+        let names = self.names(in_force.clone());
+        let has_place = |holder: &Holder| names.contains(&holder.service.1);
+        let mut selection = Selection::default();
+        for holder in in_force.iter().filter(|holder| has_place(holder)) {
+            selection.add(&holder.service);
+        }
+        selection
+    }
+
     /// The most names that are bound.
     pub(crate) fn limit(&self) -> usize {
         self.limit
@@ -153,15 +174,23 @@ impl Policy {
         self.written.lock().policy.is_some()
     }
 
-    pub(crate) fn is_bound(&self, service: &Name) -> bool {
-        self.written.lock().bindings.contains_key(service)
+    /// Whether hints are put into the slices of a Service, as far as this process knows.
+    pub(crate) fn is_bound(&self, service: &Key) -> bool {
+        let written = self.written.lock();
+        match &self.way {
+            Way::Policy => written.bindings.contains_key(&service.1),
+            Way::Webhook(_) => {
+                written.configuration.as_ref().is_some_and(|one| one.selection.has(service))
+            }
+        }
     }
 
-    /// Sees to it that hints are put into the slices of Services of this name.
+    /// Sees to it that hints are put into the slices of a Service that has a place. `in_force` has those of others.
     pub(crate) async fn put_in_place(
         &self,
         client: &Client,
-        service: &Name,
+        service: &Key,
+        in_force: impl FnOnce() -> Vec<Holder>,
     ) -> Result<(), ApiError> {
         match &self.way {
             Way::Policy => {
@@ -169,37 +198,70 @@ impl Policy {
                 if !self.is_installed() {
                     self.install(client).await?;
                 }
-                self.bind(client, service).await
+                self.bind(client, &service.1).await
             }
             Way::Webhook(webhook) => {
-                let known = || self.written.lock().bindings.keys().cloned().collect();
-                self.configure(webhook, client, known).await.map(drop)
+                let _writing = self.writing.lock().await;
+                // The sync before has written it for all that waited.
+                if self.is_bound(service) {
+                    return Ok(());
+                }
+                let selection = self.with_needed(self.selection(in_force()));
+                let bundle = webhook.bundle().await?;
+                self.configure(webhook, client, Configuration { selection, bundle }).await
             }
         }
     }
 
-    /// Writes the configuration of the webhook, for these names and those that syncs need.
+    /// Writes the configuration of the webhook if it is not as it should be. Returns whether another program had changed
+    /// it, or it had never been written by this process.
+    async fn keep_configuration(
+        &self,
+        webhook: &Webhook,
+        client: &Client,
+        in_force: impl FnOnce() -> Vec<Holder>,
+    ) -> Result<bool, ApiError> {
+        let _writing = self.writing.lock().await;
+        let bundle = webhook.bundle().await?;
+        let stored = webhook::installed(client).await?;
+        let selection = self.with_needed(self.selection(in_force()));
+        let wanted = Configuration { selection, bundle };
+        let (is_as_written, is_as_wanted) = {
+            let written = self.written.lock();
+            let is_as_written = stored.is_some() && stored == written.policy;
+            (is_as_written, written.configuration.as_ref() == Some(&wanted))
+        };
+        if !(is_as_written && is_as_wanted) {
+            self.configure(webhook, client, wanted).await?;
+        }
+        Ok(!is_as_written)
+    }
+
+    /// With the Services that syncs under way need.
+    fn with_needed(&self, mut selection: Selection) -> Selection {
+        self.written.lock().needed.keys().for_each(|service| selection.add(service));
+        selection
+    }
+
     async fn configure(
         &self,
         webhook: &Webhook,
         client: &Client,
-        names: impl FnOnce() -> BTreeSet<Name>,
-    ) -> Result<Version, ApiError> {
-        let _writing = self.writing.lock().await;
-        let mut names = names();
-        names.extend(self.written.lock().needed.keys().map(|(_, name)| Name::clone(name)));
-        let stored = webhook.install(client, &names).await?;
+        configuration: Configuration,
+    ) -> Result<(), ApiError> {
+        let Configuration { selection, bundle } = &configuration;
+        let stored = webhook.install(client, bundle, selection).await?;
         let mut written = self.written.lock();
-        written.bindings = names.into_iter().map(|name| (name, stored.clone())).collect();
-        written.policy = Some(stored.clone());
-        Ok(stored)
+        written.configuration = Some(configuration);
+        written.policy = Some(stored);
+        Ok(())
     }
 
-    /// Writes the policy.
-    async fn install(&self, client: &Client) -> Result<Version, ApiError> {
+    /// Writes the policy. Returns whether it was not as this process had written it.
+    async fn install(&self, client: &Client) -> Result<bool, ApiError> {
         let stored = requests::install(client, &document()).await?;
-        self.written.lock().policy = Some(stored.clone());
-        Ok(stored)
+        let before = self.written.lock().policy.replace(stored.clone());
+        Ok(before != Some(stored))
     }
 
     /// Writes the binding of a Service's name.
@@ -254,8 +316,9 @@ enum KeepError {
 }
 
 impl Keeper {
-    /// Keeps everything in place for the Services that are in force. After something was written, and the API server acts
-    /// by it, `changed` is called: slices that were written before need to be touched then. Services that waited and can
+    /// Keeps everything in place for the Services that are in force. After something was written that another program had
+    /// removed or changed, and the API server acts by it, `changed` is called: slices may have been written without it. What
+    /// syncs have put in place is no such change, because they touch the slices themselves. Services that waited and can
     /// have a place now are `admitted`. Never ends.
     pub(crate) async fn keep(
         self,
@@ -263,21 +326,23 @@ impl Keeper {
         changed: impl Fn(),
         admitted: impl Fn(Vec<Key>),
     ) {
-        let names = || self.policy.names(in_force());
-        let (mut seen, mut is_tidy) = (None, false);
+        let (mut is_placed, mut is_tidy) = (false, false);
         loop {
             admitted(self.policy.admissible(&in_force));
-            match self.look(names, &mut seen).await {
-                Ok(true) => {
-                    sleep(IN_FORCE_AFTER).await;
-                    changed();
+            match self.look(&in_force).await {
+                Ok(is_new) => {
+                    is_placed = true;
+                    if is_new {
+                        tracing::info!("what puts hints into slices is in place");
+                        sleep(IN_FORCE_AFTER).await;
+                        changed();
+                    }
                 }
-                Ok(false) => {}
                 Err(error) => {
                     tracing::warn!(%error, "the admission policy cannot be kept in place; it is tried again");
                 }
             }
-            if seen.is_some() && !is_tidy {
+            if is_placed && !is_tidy {
                 is_tidy = self.tidy().await;
             }
             sleep(PERIOD).await;
@@ -308,25 +373,17 @@ impl Keeper {
         }
     }
 
-    /// Puts everything in place. Returns whether something was written.
-    async fn look(
-        &self,
-        names: impl Fn() -> BTreeSet<Name>,
-        seen: &mut Option<Version>,
-    ) -> Result<bool, KeepError> {
+    /// Puts everything in place. Returns whether something was not as this process had written it.
+    async fn look(&self, in_force: impl Fn() -> Vec<Holder>) -> Result<bool, KeepError> {
         self.may_write()?;
-        let in_place = match &self.policy.way {
-            Way::Policy => self.policy.install(&self.client).await?,
-            Way::Webhook(webhook) => self.policy.configure(webhook, &self.client, &names).await?,
-        };
-        let is_new = seen.as_ref() != Some(&in_place);
-        if is_new {
-            tracing::info!("what puts hints into slices is in place");
-        }
-        *seen = Some(in_place);
         match &self.policy.way {
-            Way::Policy => Ok(self.look_at_bindings(names).await? || is_new),
-            Way::Webhook(_) => Ok(is_new),
+            Way::Policy => {
+                let is_new = self.policy.install(&self.client).await?;
+                Ok(self.look_at_bindings(|| self.policy.names(in_force())).await? || is_new)
+            }
+            Way::Webhook(webhook) => {
+                Ok(self.policy.keep_configuration(webhook, &self.client, in_force).await?)
+            }
         }
     }
 
@@ -398,7 +455,11 @@ mod tests {
     use http::{Method, Request, Response, StatusCode};
     use kube::client::Body;
     use serde_json::json;
+    use tokio::sync::watch;
     use zonewise_cluster::lease::{self, ElectionConfig};
+    use zonewise_inventory::webhook::Place;
+
+    use crate::guard::certificate::Served;
 
     const REFUSED: &str = "refused";
 
@@ -432,8 +493,13 @@ mod tests {
         (Client::new(tower::service_fn(answer), "default"), writes)
     }
 
-    fn names(names: &[&str]) -> BTreeSet<Name> {
-        names.iter().map(|name| Name::from(*name)).collect()
+    fn key(namespace: &str, name: &str) -> Key {
+        (namespace.into(), name.into())
+    }
+
+    fn holders(names: &[&str]) -> Vec<Holder> {
+        let holder = |name: &&str| Holder { since: "1".into(), service: key("shop", name) };
+        names.iter().map(holder).collect()
     }
 
     fn keeper(client: Client, leadership: Leadership) -> Keeper {
@@ -462,7 +528,7 @@ mod tests {
         let store = lease::api_store(client.clone(), &election);
         let (follower, _campaign) =
             lease::run(store, election, || true, std::future::pending()).unwrap();
-        let answer = keeper(client, follower).look(|| names(&["web"]), &mut None).await;
+        let answer = keeper(client, follower).look(|| holders(&["web"])).await;
         assert!(matches!(answer, Err(KeepError::NotLeading)), "{answer:?}");
         assert_eq!(*writes.lock(), Vec::<String>::new());
     }
@@ -471,7 +537,7 @@ mod tests {
     async fn a_binding_that_is_refused_does_not_keep_the_others_from_being_written() {
         let (client, writes) = server(&["zonewise-guard-old", "zonewise-guard-refused"]);
         let keeper = keeper(client, Leadership::always());
-        let written = keeper.look(|| names(&["a", "not/a/name", REFUSED, "web"]), &mut None).await;
+        let written = keeper.look(|| holders(&["a", "not/a/name", REFUSED, "web"])).await;
         assert!(written.unwrap());
         let expected = [
             "PATCH zonewise-guard",
@@ -485,7 +551,6 @@ mod tests {
     #[test]
     fn places_are_given_once_and_who_waits_gets_those_that_become_free() {
         let policy = Policy::new(2, Way::Policy);
-        let key = |namespace: &str, name: &str| -> Key { (namespace.into(), name.into()) };
         let (web, api, db) = (key("shop", "web"), key("shop", "api"), key("bank", "db"));
         let holder = |service: &Key| Holder { since: "1".into(), service: service.clone() };
         let place =
@@ -509,18 +574,107 @@ mod tests {
     async fn a_binding_that_a_sync_needs_is_not_deleted() {
         let (client, writes) = server(&["zonewise-guard-web"]);
         let keeper = keeper(client.clone(), Leadership::always());
-        let (policy, web) = (Arc::clone(&keeper.policy), Name::from("web"));
-        let need = || policy.place(&("shop".into(), Name::clone(&web)), Vec::new).unwrap();
+        let (policy, web) = (Arc::clone(&keeper.policy), key("shop", "web"));
+        let need = || policy.place(&web, Vec::new).unwrap();
         let (first, second) = (need(), need());
-        policy.bind(&client, &web).await.unwrap();
+        policy.bind(&client, &web.1).await.unwrap();
         for needed in [first, second] {
-            keeper.look(BTreeSet::new, &mut None).await.unwrap();
+            keeper.look(Vec::new).await.unwrap();
             assert!(!writes.lock().iter().any(|write| write.starts_with("DELETE")));
             assert!(policy.is_bound(&web));
             drop(needed);
         }
-        keeper.look(BTreeSet::new, &mut None).await.unwrap();
+        keeper.look(Vec::new).await.unwrap();
         assert!(writes.lock().contains(&"DELETE zonewise-guard-web".to_owned()));
         assert!(!policy.is_bound(&web));
+    }
+
+    /// An API server that stores the configuration of the webhook: its version, which each write raises.
+    #[derive(Clone, Default)]
+    struct Configured(Arc<Mutex<Option<u64>>>);
+
+    impl Configured {
+        fn client(&self) -> Client {
+            let stored = self.clone();
+            let answer = move |request: Request<Body>| {
+                let mut version = stored.0.lock();
+                if *request.method() == Method::PATCH {
+                    *version = Some(version.unwrap_or(0) + 1);
+                }
+                let (status, body) = match *version {
+                    Some(version) => {
+                        let version = version.to_string();
+                        (
+                            StatusCode::OK,
+                            json!({ "metadata": { "uid": "1", "resourceVersion": version } }),
+                        )
+                    }
+                    None => (
+                        StatusCode::NOT_FOUND,
+                        json!({ "kind": "Status", "code": 404, "reason": "NotFound" }),
+                    ),
+                };
+                let mut response = Response::new(Body::from(body.to_string().into_bytes()));
+                *response.status_mut() = status;
+                std::future::ready(Ok::<_, Infallible>(response))
+            };
+            Client::new(tower::service_fn(answer), "default")
+        }
+
+        fn writes(&self) -> u64 {
+            self.0.lock().unwrap_or(0)
+        }
+    }
+
+    fn webhook_keeper(server: &Configured) -> Keeper {
+        let served = Arc::new(Served::first("a.svc", 1_768_003_200).unwrap());
+        // The last value stays when the sender is gone.
+        let (served, installed) = (watch::channel(Some(served)).1, watch::channel(None).0);
+        let way = Way::Webhook(Webhook { place: Place::Service, served, installed });
+        let policy = Arc::new(Policy::new(9, way));
+        Keeper { client: server.client(), leadership: Leadership::always(), policy }
+    }
+
+    /// A write of the configuration has all Services, and takes longer the more there are.
+    #[tokio::test]
+    async fn one_write_selects_all_services_that_wait_for_it() {
+        let server = Configured::default();
+        let keeper = webhook_keeper(&server);
+        let (policy, client) = (&keeper.policy, &keeper.client);
+        let services = ["a", "b", "c"].map(|name| key(name, name));
+        let places = services.each_ref().map(|service| policy.place(service, Vec::new).unwrap());
+        let [a, b, c] =
+            services.each_ref().map(|service| policy.put_in_place(client, service, Vec::new));
+        let (a, b, c) = tokio::join!(a, b, c);
+        assert!(a.is_ok() && b.is_ok() && c.is_ok(), "{a:?} {b:?} {c:?}");
+        assert_eq!(server.writes(), 1);
+        assert!(services.iter().all(|service| policy.is_bound(service)));
+        assert!(!policy.is_bound(&key("d", "a")), "another namespace");
+        drop(places);
+    }
+
+    /// After `changed` every Service is synced.
+    #[tokio::test]
+    async fn what_a_sync_puts_in_place_is_not_taken_for_a_change_by_others() {
+        let server = Configured::default();
+        let keeper = webhook_keeper(&server);
+        let (web, api) = (key("shop", "web"), key("bank", "api"));
+        let holder = |service: &Key| Holder { since: "1".into(), service: service.clone() };
+        let in_force = || vec![holder(&web), holder(&api)];
+        assert!(keeper.look(|| vec![holder(&web)]).await.unwrap(), "it was not there");
+        let place = keeper.policy.place(&api, || vec![holder(&web)]).unwrap();
+        keeper.policy.put_in_place(&keeper.client, &api, || vec![holder(&web)]).await.unwrap();
+        assert!(keeper.policy.is_bound(&web) && keeper.policy.is_bound(&api));
+        drop(place);
+        assert_eq!((keeper.look(in_force).await.unwrap(), server.writes()), (false, 2));
+        assert_eq!((keeper.look(in_force).await.unwrap(), server.writes()), (false, 2), "at rest");
+        // A Service leaves, and nobody else is concerned.
+        let left = keeper.look(|| vec![holder(&api)]).await.unwrap();
+        assert_eq!((left, server.writes()), (false, 3));
+        assert!(!keeper.policy.is_bound(&web));
+        *server.0.lock() = Some(20);
+        assert!(keeper.look(in_force).await.unwrap(), "another program has changed it");
+        *server.0.lock() = None;
+        assert!(keeper.look(in_force).await.unwrap(), "another program has removed it");
     }
 }

@@ -40,7 +40,7 @@ pub(crate) use self::places::Holder;
 pub use self::remove::{Removed, remove};
 pub(crate) use self::review::Outcome;
 pub(crate) use self::sync::Guard;
-pub(crate) use self::webhook::{Reviews, Webhook, follow_certificate, serve};
+pub(crate) use self::webhook::{Reviews, Webhook, serve};
 
 /// How long the API server may take to act by a policy or an allocation that was written: it looks for changed policies
 /// once a second, and follows allocations by a watch.

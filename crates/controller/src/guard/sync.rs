@@ -24,7 +24,7 @@ use zonewise_slices::slice::Slice;
 use zonewise_topology::reason::Code;
 
 use super::keeper::Needed;
-use super::{Allocations, IN_FORCE_AFTER, Policy};
+use super::{Allocations, Holder, IN_FORCE_AFTER, Policy};
 use crate::progress::Progress;
 use crate::status::{self, Standing};
 use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
@@ -173,21 +173,25 @@ impl<L: IndexListener> Syncer<L> {
                 policy.leave(subject.key);
                 None
             }
-            Guarded::Hints(_) => {
-                let is_service = |key: &Key| self.watched.index().service(key).is_some();
-                policy.place(subject.key, || allocations.in_force(is_service))
-            }
+            Guarded::Hints(_) => policy.place(subject.key, || self.in_force(allocations)),
         }
     }
 
-    /// Binds the policy or the webhook to the Service's name, unless that is done: before the allocation is written that says that it is
-    /// needed.
+    /// The Services whose hints are in force.
+    fn in_force(&self, allocations: &Allocations) -> Vec<Holder> {
+        allocations.in_force(|key| self.watched.index().service(key).is_some())
+    }
+
+    /// Binds the policy or the webhook to the Service, unless that is done: before the allocation is written that says that
+    /// it is needed.
     async fn bind(&self, subject: &Subject<'_>) -> Result<(), SyncError> {
-        let (policy, name) = (&*subject.guard.policy, &subject.service.name);
-        if policy.is_bound(name) {
+        let Guard { allocations, policy, .. } = subject.guard;
+        if policy.is_bound(subject.key) {
             return Ok(());
         }
-        let answer = self.send(policy.put_in_place(&self.client, name), subject.progress).await?;
+        let in_force = || self.in_force(allocations);
+        let request = policy.put_in_place(&self.client, subject.key, in_force);
+        let answer = self.send(request, subject.progress).await?;
         answer.map_err(|error| failed("put the admission of its hints in place", subject, error))
     }
 

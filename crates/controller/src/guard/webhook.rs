@@ -2,23 +2,20 @@
 //!
 //! ```text
 //!  built-in controller ─► API server ─ AdmissionReview ─► either replica ─► answer by the allocations that it watches
-//!  certificate ─► both serve with it; the leader puts it into the webhook's configuration (keeper)
+//!  certificate ─► both serve with it; the leader tells the API server to accept it, in the webhook's configuration (keeper)
 //! ```
 //!
 //! Every replica answers, whoever leads: an answer needs nothing but the ZoneAllocations.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use zonewise_cluster::api::ApiError;
-use zonewise_common::name::Name;
 use zonewise_inventory::policy::Version;
-use zonewise_inventory::webhook::{self as requests, PATH, Place};
-use zonewise_telemetry::checks::Readiness;
+use zonewise_inventory::webhook::{self as requests, PATH, Place, Selection};
 use zonewise_telemetry::health::ListenError;
 use zonewise_telemetry::metrics::{Counter, Family};
 use zonewise_telemetry::posts::{self, Answerer, Posts};
@@ -26,7 +23,7 @@ use zonewise_telemetry::server::Server;
 use zonewise_telemetry::tls::Tls;
 
 use super::Allocations;
-use super::certificate::Served;
+use super::certificate::{Installed, Served};
 use super::review::{self, Outcome};
 
 /// How long a write of the configuration waits for the certificate, which the leader makes within a second.
@@ -37,24 +34,39 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Webhook {
     pub(crate) place: Place,
     pub(crate) served: watch::Receiver<Option<Arc<Served>>>,
+    /// What the configuration has, for those who look after the certificate.
+    pub(crate) installed: watch::Sender<Installed>,
 }
 
 impl Webhook {
-    /// Writes the configuration, for Services of these names.
-    pub(crate) async fn install(
-        &self,
-        client: &Client,
-        names: &BTreeSet<Name>,
-    ) -> Result<Version, ApiError> {
+    /// The certificates that the API server is to accept, once there are any.
+    pub(crate) async fn bundle(&self) -> Result<String, ApiError> {
         let mut served = self.served.clone();
         let bundle = match timeout(PATIENCE, served.wait_for(Option::is_some)).await {
             Ok(Ok(served)) => served.as_ref().map(|served| served.bundle.clone()),
             Ok(Err(_)) | Err(_) => None,
         };
-        let bundle = bundle.ok_or_else(|| {
+        bundle.ok_or_else(|| {
             ApiError::Failed("the webhook has no certificate yet; the log says why".to_owned())
-        })?;
-        requests::install(client, &self.place, &bundle, names).await
+        })
+    }
+
+    /// Writes the configuration.
+    pub(crate) async fn install(
+        &self,
+        client: &Client,
+        bundle: &str,
+        selection: &Selection,
+    ) -> Result<Version, ApiError> {
+        let stored = requests::install(client, &self.place, bundle, selection).await?;
+        self.installed.send_if_modified(|installed| {
+            let is_new = installed.as_ref().is_none_or(|(known, _)| known != bundle);
+            if is_new {
+                *installed = Some((bundle.to_owned(), Instant::now()));
+            }
+            is_new
+        });
+        Ok(stored)
     }
 }
 
@@ -87,26 +99,4 @@ pub(crate) async fn serve(
 ) -> Result<Server, ListenError> {
     let posts = Posts { name: "the webhook", path: PATH, tls: Arc::clone(tls), answerer: reviews };
     posts::serve(address, posts).await
-}
-
-/// Serves with the newest certificate, and is ready once there is one. Never ends.
-pub(crate) async fn follow_certificate(
-    tls: Arc<Tls>,
-    mut served: watch::Receiver<Option<Arc<Served>>>,
-    ready: Readiness,
-) {
-    loop {
-        let newest = served.borrow_and_update().clone();
-        if let Some(newest) = newest {
-            match tls.replace(&newest.pair) {
-                Ok(()) => ready.set(Ok(())),
-                Err(error) => {
-                    tracing::error!(%error, "the certificate of the webhook cannot be used; the one before stays");
-                }
-            }
-        }
-        if served.changed().await.is_err() {
-            return std::future::pending().await;
-        }
-    }
 }

@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use zonewise_controller::guard;
 use zonewise_slices::guard::{Others, ZoneAllocation};
 use zonewise_slices::slice::Slice;
 use zonewise_testbed::objects::endpoint_slice;
-use zonewise_testbed::{Cluster, User, eventually};
+use zonewise_testbed::{Cluster, Process, User, eventually};
 
 use super::life::{MOVED, OWN_ZONE, PER_ZONE, rolling_update};
 use super::{
@@ -23,9 +25,22 @@ const ELECTION: &str =
 
 /// A replica that serves the webhook here, for an API server that finds it there.
 async fn replica(cluster: &Cluster, guard: &str, here: SocketAddr, there: SocketAddr) -> Running {
-    let webhook = format!("webhook: {{ address: '{here}', url: 'https://{there}' }}");
-    let lines = format!("mode: guard\nguard: {{ {guard}{webhook} }}\n{ELECTION}");
+    elected(cluster, &format!("{guard}webhook: {{ address: '{here}', url: 'https://{there}' }}"))
+        .await
+}
+
+/// A replica with this configuration of guard mode, which takes part in the election.
+async fn elected(cluster: &Cluster, guard: &str) -> Running {
+    let lines = format!("mode: guard\nguard: {{ {guard} }}\n{ELECTION}");
     Running::start_as(cluster, User::Controller, &lines).await
+}
+
+async fn eventually_ready(running: &Running) {
+    eventually(|| async {
+        let page = running.page("/readyz?verbose").await.unwrap_or_default();
+        if page.contains("readyz check passed") { Ok(()) } else { Err(page) }
+    })
+    .await;
 }
 
 async fn eventually_leads(running: &Running) {
@@ -57,6 +72,8 @@ async fn any_replica_serves_the_webhook_and_without_it_the_floor_holds() {
     eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
     let stored = get(&cluster, "Service", "web").await.unwrap();
     assert_eq!(stored["spec"]["trafficDistribution"], "PreferSameZone");
+    let selector = &configuration(&cluster).await.unwrap()["webhooks"][0]["namespaceSelector"];
+    assert_eq!(selector["matchExpressions"][0]["values"], json!(["default"]));
 
     // The built-in controller writes the slice again and again, and hints are as allocated.
     rolling_update(&cluster, 0).await;
@@ -124,31 +141,123 @@ async fn the_api_server_finds_the_webhook_by_its_service() {
     guard.stop().await.unwrap();
 }
 
+/// An upgrade to another way, and then to another address: the first new replica does not lead, and the old leader makes no
+/// certificate for it. It is ready all the same, so that a rollout goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_does_not_lead_is_ready_with_what_there_is() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let by_policy = elected(&cluster, "admission: policy").await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+
+    let [first, second] = free_addresses();
+    let by_webhook = replica(&cluster, "admission: webhook, ", first, first).await;
+    eventually_ready(&by_webhook).await;
+    assert_eq!(secret(&cluster).await["data"], Value::Null, "nobody has made a certificate");
+    by_policy.stop().await.unwrap();
+    eventually_leads(&by_webhook).await;
+    eventually_host(&cluster, "127.0.0.1").await;
+
+    // The certificate is for the address, and this replica has another name.
+    let port = second.port();
+    let url = format!("webhook: {{ address: '{second}', url: 'https://localhost:{port}' }}");
+    let elsewhere = elected(&cluster, &format!("admission: webhook, {url}")).await;
+    eventually_ready(&elsewhere).await;
+    by_webhook.stop().await.unwrap();
+    eventually_leads(&elsewhere).await;
+    eventually_host(&cluster, "localhost").await;
+    rolling_update(&cluster, 0).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    let patched = elsewhere.metric("zonewise_guard_reviews_total").await;
+    assert!(patched["result=\"patched\""] > 0.0, "{patched:?}");
+    elsewhere.stop().await.unwrap();
+}
+
+async fn secret(cluster: &Cluster) -> Value {
+    let named = ("zonewise-guard-webhook", Some("zonewise-system"));
+    cluster.objects().unwrap().get("Secret", named.1, named.0).await.unwrap().unwrap()
+}
+
+/// An entry of the Secret; empty if there is none.
+fn entry(secret: &Value, key: &str) -> String {
+    let encoded = secret["data"][key].as_str().unwrap_or_default();
+    String::from_utf8(STANDARD.decode(encoded).unwrap()).unwrap()
+}
+
+/// Waits until the certificate that is served with is for this host.
+async fn eventually_host(cluster: &Cluster, host: &str) {
+    eventually(|| async {
+        let found = entry(&secret(cluster).await, "host");
+        if found == host { Ok(()) } else { Err(format!("the certificate is for `{found}`")) }
+    })
+    .await;
+}
+
+/// Changes an entry of the Secret, as another program would.
+async fn change_secret(cluster: &Cluster, key: &str, value: &str) {
+    eventually(|| async {
+        let mut secret = secret(cluster).await;
+        secret["data"][key] = STANDARD.encode(value).into();
+        cluster.update(&[secret]).await.map_err(|error| format!("{error:#}"))
+    })
+    .await;
+}
+
 /// The certificates that the API server accepts from the webhook.
 async fn bundle(cluster: &Cluster) -> String {
     let found = configuration(cluster).await.unwrap_or_default();
-    found["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap_or_default().to_owned()
+    let bundle = found["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap_or_default();
+    String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_ends_soon_is_replaced_while_the_webhook_answers() {
-    let _turn = turn().await;
-    let (cluster, _built_in) = cluster_with(without_policies(), &[]).await;
+/// A cluster in which the webhook puts hints into the slices of `web`, with the replica that serves it.
+async fn cluster_with_webhook() -> (Cluster, Process, Running) {
+    let (cluster, built_in) = cluster_with(without_policies(), &[]).await;
     cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
     cluster.create(&[annotated("web", AUTO)]).await.unwrap();
     let [here] = free_addresses();
     let replica = replica(&cluster, "", here, here).await;
     eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
-    let before = bundle(&cluster).await;
-    let objects = cluster.objects().unwrap();
-    let named = "zonewise-guard-webhook";
-    let mut secret = objects.get("Secret", Some("zonewise-system"), named).await.unwrap().unwrap();
-    // The 2nd of January 2020, which the Secret holds in base64.
-    secret["data"]["expires"] = "MTU3NzkyMzIwMA==".into();
-    cluster.update(&[secret]).await.unwrap();
+    (cluster, built_in, replica)
+}
+
+/// The API server accepts the new certificate before a replica serves with it, and the old one still after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_ends_soon_is_replaced_while_the_webhook_answers() {
+    let _turn = turn().await;
+    let (cluster, _built_in, replica) = cluster_with_webhook().await;
+    let before = entry(&secret(&cluster).await, "tls.crt");
+    assert_eq!(bundle(&cluster).await, before);
+    let soon = zonewise_common::clock::now().as_second() + 10 * 24 * 3600;
+    change_secret(&cluster, "expires", &soon.to_string()).await;
     eventually(|| async {
-        let now = bundle(&cluster).await;
-        if now != before && !now.is_empty() { Ok(()) } else { Err("the same one".to_owned()) }
+        let served = entry(&secret(&cluster).await, "tls.crt");
+        let accepted = bundle(&cluster).await;
+        assert!(accepted.contains(&served), "what is served with is not accepted");
+        assert!(accepted.contains(&before), "what was served with before is not accepted");
+        if served == before { Err("the same one".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    rolling_update(&cluster, 0).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    replica.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_cannot_be_used_is_replaced() {
+    let _turn = turn().await;
+    let (cluster, _built_in, replica) = cluster_with_webhook().await;
+    let before = entry(&secret(&cluster).await, "tls.crt");
+    change_secret(&cluster, "tls.key", "garbage").await;
+    eventually(|| async {
+        let found = secret(&cluster).await;
+        let (certificate, key) = (entry(&found, "tls.crt"), entry(&found, "tls.key"));
+        let is_replaced = certificate != before && key != "garbage";
+        if is_replaced && bundle(&cluster).await == certificate { Ok(()) } else { Err(key) }
     })
     .await;
     rolling_update(&cluster, 0).await;
