@@ -34,9 +34,10 @@ use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
 const PATIENCE: u32 = 4;
 /// The delay before slices without their hints are touched again; it doubles up to …
 const FIRST_DELAY: Duration = Duration::from_millis(250);
-/// … this. One Service alone is touched more often, …
+/// … this. One Service at a time is touched sooner, …
 const LAST_DELAY: Duration = Duration::from_secs(30);
-/// … every so often at least: as soon as it has its hints, the others are touched, too.
+/// … after so long at most: as soon as one has its hints, the others are touched, too. They take turns, because what keeps
+/// hints from one Service may be its own fault.
 const SCOUT_DELAY: Duration = Duration::from_secs(4);
 
 /// What guard mode keeps in memory. Losing it does no harm.
@@ -44,7 +45,21 @@ const SCOUT_DELAY: Duration = Duration::from_secs(4);
 pub(crate) struct Guard {
     pub(crate) allocations: Arc<Allocations>,
     policy: Arc<Policy>,
-    states: Mutex<BTreeMap<Key, State>>,
+    states: Mutex<States>,
+}
+
+#[derive(Debug, Default)]
+struct States {
+    by_service: BTreeMap<Key, State>,
+    scout: Option<Scout>,
+}
+
+/// The Service that looks out for all that lack their hints.
+#[derive(Debug)]
+struct Scout {
+    service: Key,
+    /// Whether it was touched since it is its turn. Its turn ends when it is touched once more.
+    was_touched: bool,
 }
 
 #[derive(Debug, Default)]
@@ -67,29 +82,63 @@ impl Guard {
     }
 
     fn forget_state(&self, service: &Key) {
-        self.states.lock().remove(service);
+        self.states.lock().by_service.remove(service);
     }
 
     /// Notes how many slices lack their hints although they were touched. Returns when to touch them again, and the
-    /// Services that should be touched now: those that lack hints, too, once one of them has got its own.
+    /// Services that should be touched now: those that lack hints, too, once one of them has got its own, or the one whose
+    /// turn it is to look out for them.
     fn touched(&self, service: &Key, lacking: usize) -> (Option<Duration>, Vec<Key>) {
         let mut states = self.states.lock();
-        let state = states.entry(service.clone()).or_default();
+        let state = states.by_service.entry(service.clone()).or_default();
         let was_in_vain = state.in_vain > 0;
         state.released = None;
         state.in_vain = if lacking == 0 { 0 } else { state.in_vain + 1 };
         let in_vain = state.in_vain;
-        let mut others = states.iter().filter(|(_, state)| state.in_vain > 0).map(|(key, _)| key);
         if in_vain == 0 {
-            let waiting = if was_in_vain { others.cloned().collect() } else { Vec::new() };
+            let waiting =
+                if was_in_vain { states.lacking().cloned().collect() } else { Vec::new() };
             return (None, waiting);
         }
-        let last = if others.next() == Some(service) { SCOUT_DELAY } else { LAST_DELAY };
-        (Some(delay(in_vain).min(last)), Vec::new())
+        let (last, next) = states.turn(service);
+        (Some(delay(in_vain).min(last)), next.into_iter().collect())
     }
 
     fn with<T>(&self, service: &Key, work: impl FnOnce(&mut State) -> T) -> T {
-        work(self.states.lock().entry(service.clone()).or_default())
+        work(self.states.lock().by_service.entry(service.clone()).or_default())
+    }
+}
+
+impl States {
+    /// The Services that were touched in vain.
+    fn lacking(&self) -> impl Iterator<Item = &Key> {
+        self.by_service.iter().filter(|(_, state)| state.in_vain > 0).map(|(key, _)| key)
+    }
+
+    /// Notes that a Service was touched in vain. Returns the longest delay before it is touched again, and whose turn it is
+    /// from now on, if that changes.
+    fn turn(&mut self, service: &Key) -> (Duration, Option<Key>) {
+        let scout = self.scout.take();
+        let is_lacking = |scout: &Scout| self.lacking().any(|key| *key == scout.service);
+        let Some(scout) = scout.filter(is_lacking) else {
+            self.scout = Some(Scout { service: service.clone(), was_touched: true });
+            return (SCOUT_DELAY, None);
+        };
+        if scout.service != *service {
+            self.scout = Some(scout);
+            return (LAST_DELAY, None);
+        }
+        let next = self.lacking().find(|key| *key > service).or_else(|| self.lacking().next());
+        match next.filter(|next| scout.was_touched && *next != service).cloned() {
+            Some(next) => {
+                self.scout = Some(Scout { service: next.clone(), was_touched: false });
+                (LAST_DELAY, Some(next))
+            }
+            None => {
+                self.scout = Some(Scout { was_touched: true, ..scout });
+                (SCOUT_DELAY, None)
+            }
+        }
     }
 }
 
@@ -439,21 +488,49 @@ mod tests {
         }
     }
 
+    fn guard() -> Guard {
+        Guard::new(Arc::default(), Arc::new(Policy::new(9, Way::Policy)))
+    }
+
+    fn key(name: &str) -> Key {
+        ("shop".into(), name.into())
+    }
+
     #[test]
     fn one_service_looks_out_for_all_that_lack_their_hints() {
-        let policy = Arc::new(Policy::new(9, Way::Policy));
-        let guard = Guard::new(Arc::default(), policy);
-        let key = |name: &str| -> Key { ("shop".into(), name.into()) };
-        let (api, web) = (key("api"), key("web"));
+        let (guard, api, web) = (guard(), key("api"), key("web"));
         for round in 0..9 {
             let expected = |last: Duration| (Some(delay(round + 1).min(last)), Vec::new());
-            assert_eq!(guard.touched(&api, 1), expected(SCOUT_DELAY), "{round}");
-            assert_eq!(guard.touched(&web, 2), expected(LAST_DELAY), "{round}");
+            assert_eq!(guard.touched(&api, 1), expected(SCOUT_DELAY), "alone: {round}");
         }
+        assert_eq!(guard.touched(&web, 2), (Some(delay(1)), Vec::new()));
         assert_eq!(guard.touched(&key("db"), 0), (None, Vec::new()), "it never lacked any");
         assert_eq!(guard.touched(&api, 0), (None, vec![web.clone()]));
         assert_eq!(guard.touched(&api, 0), (None, Vec::new()), "told once");
         assert_eq!(guard.touched(&web, 0), (None, Vec::new()));
+    }
+
+    /// One Service that never gets its hints must not decide for all others when they are touched again.
+    #[test]
+    fn services_that_lack_their_hints_take_turns_to_look_out() {
+        let (guard, names) = (guard(), ["a", "b", "c"]);
+        for name in names {
+            // Long enough that every delay is the longest.
+            guard.with(&key(name), |state| state.in_vain = 20);
+        }
+        let mut turn = key("a");
+        assert_eq!(guard.touched(&turn, 1), (Some(SCOUT_DELAY), Vec::new()));
+        for expected in ["b", "c", "a", "b"] {
+            let other = key(names.iter().find(|name| key(name) != turn).unwrap());
+            assert_eq!(guard.touched(&other, 1), (Some(LAST_DELAY), Vec::new()), "not its turn");
+            let next = key(expected);
+            assert_eq!(guard.touched(&turn, 1), (Some(LAST_DELAY), vec![next.clone()]));
+            assert_eq!(guard.touched(&next, 1), (Some(SCOUT_DELAY), Vec::new()), "its turn");
+            turn = next;
+        }
+        // The turn of one that is gone is taken by the next that is touched.
+        guard.forget_state(&turn);
+        assert_eq!(guard.touched(&key("a"), 1), (Some(SCOUT_DELAY), Vec::new()));
     }
 
     #[test]
