@@ -28,7 +28,7 @@ fn in_force(found: &GuardSight) -> Check {
             )
             .with(["kubectl apply -f deploy/guard/crd.yaml"]);
     };
-    let Some(failure_policy) = &found.failure_policy else {
+    if found.policy.is_none() && found.webhook.is_none() {
         return GUARD
             .failed(
                 format!(
@@ -39,58 +39,84 @@ fn in_force(found: &GuardSight) -> Check {
                  its log says why it does not",
             )
             .with(["kubectl -n zonewise-system logs -l app.kubernetes.io/name=zonewise-controller --tail=20", RESTART]);
-    };
-    if failure_policy != "Ignore" {
-        return refusing(found.by_webhook, failure_policy);
     }
+    refusing(found).or_else(|| unbound(found, allocations)).or_else(|| twice(found)).unwrap_or_else(
+        || {
+            GUARD.passed(format!(
+                "the {} is in place, never keeps a slice from being written, and is bound for {}",
+                if found.policy.is_some() { "admission policy" } else { "webhook" },
+                counted(allocations.len(), "guarded Service")
+            ))
+        },
+    )
+}
+
+/// What puts the hints in keeps slices from being written when it fails.
+fn refusing(found: &GuardSight) -> Option<Check> {
+    let by_policy = found.policy.as_deref().map(|failure_policy| {
+        let patch = r#"--type=merge -p '{"spec":{"failurePolicy":"Ignore"}}'"#;
+        ("MutatingAdmissionPolicy", failure_policy, patch)
+    });
+    let by_webhook = found.webhook.as_ref().map(|webhook| {
+        let patch = r#"--type=json -p '[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]'"#;
+        ("MutatingWebhookConfiguration", webhook.failure_policy.as_str(), patch)
+    });
+    let mut ways = by_policy.into_iter().chain(by_webhook);
+    let (kind, failure_policy, patch) = ways.find(|(_, policy, _)| *policy != "Ignore")?;
+    let check = GUARD.failed(
+        format!(
+            "the {kind} {POLICY} has failurePolicy {failure_policy}: a write of a slice that it fails on is refused, \
+             and endpoints are not followed"
+        ),
+        "set it to Ignore; a controller that runs does that within seconds",
+    );
+    Some(check.with([format!("kubectl patch {} {POLICY} {patch}", kind.to_lowercase())]))
+}
+
+/// Services whose slices get no hints, although they are allocated.
+fn unbound(found: &GuardSight, allocations: &[(String, String)]) -> Option<Check> {
     let unbound: Vec<String> = allocations
         .iter()
-        .filter(|(_, service)| !found.bound.contains(service))
+        .filter(|(namespace, service)| !found.has(namespace, service))
         .map(|(namespace, service)| format!("{namespace}/{service}"))
         .collect();
-    if !unbound.is_empty() {
-        return GUARD
+    let check = || {
+        GUARD
             .failed(
                 format!(
                     "the {} is not bound for {}: their slices are written with the hints of the floor: {}",
-                    if found.by_webhook { "webhook" } else { "policy" },
+                    if found.policy.is_some() { "policy" } else { "webhook" },
                     counted(unbound.len(), "Service"),
                     listed(unbound.iter().map(String::as_str))
                 ),
                 "the controller writes the bindings within seconds while it leads; its log says why it does not",
             )
-            .with([RESTART]);
-    }
-    GUARD.passed(format!(
-        "the {} is in place, never keeps a slice from being written, and is bound for {}",
-        if found.by_webhook { "webhook" } else { "admission policy" },
-        counted(allocations.len(), "guarded Service")
-    ))
+            .with([RESTART])
+    };
+    (!unbound.is_empty()).then(check)
 }
 
-/// What puts the hints in keeps slices from being written when it fails.
-fn refusing(by_webhook: bool, failure_policy: &str) -> Check {
-    let (kind, patch) = if by_webhook {
-        let patch = r#"--type=json -p '[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]'"#;
-        ("MutatingWebhookConfiguration", patch)
-    } else {
-        ("MutatingAdmissionPolicy", r#"--type=merge -p '{"spec":{"failurePolicy":"Ignore"}}'"#)
-    };
-    GUARD
-        .failed(
-            format!(
-                "the {kind} {POLICY} has failurePolicy {failure_policy}: a write of a slice that it fails on is refused, \
-                 and endpoints are not followed"
-            ),
-            "set it to Ignore; a controller that runs does that within seconds",
-        )
-        .with([format!("kubectl patch {} {POLICY} {patch}", kind.to_lowercase())])
+/// Both ways are there, of which guard mode needs one.
+fn twice(found: &GuardSight) -> Option<Check> {
+    let webhook = found.webhook.as_ref().filter(|webhook| !webhook.names.is_empty())?;
+    found.policy.as_ref()?;
+    let check = GUARD.warning(
+        format!(
+            "there are both the admission policy {POLICY} and the webhook {POLICY}, for {} of Services: they give the \
+             same hints, and every write of a slice waits for both, a second longer if nobody answers the webhook",
+            counted(webhook.names.len(), "name")
+        ),
+        "the controller removes what guard.admission does not want when it begins to lead, if its rights allow that; if \
+         you delete the wrong one, it is back within seconds",
+    );
+    Some(check.with([format!("kubectl delete mutatingwebhookconfiguration {POLICY}")]))
 }
 
 /// What is in the API server although the controller does not guard.
 fn left_over(found: &GuardSight) -> Option<Check> {
     let allocations = found.allocations.as_ref().map_or(0, Vec::len);
-    if found.failure_policy.is_none() && found.bound.is_empty() && allocations == 0 {
+    let is_gone = found.policy.is_none() && found.webhook.is_none() && found.bound.is_empty();
+    if is_gone && allocations == 0 {
         return None;
     }
     Some(

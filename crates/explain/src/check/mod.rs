@@ -20,8 +20,8 @@ mod sights;
 use serde::Serialize;
 
 pub use sights::{
-    GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, WORKLOAD_NAME, WorkloadKind,
-    WorkloadSight,
+    GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, WORKLOAD_NAME, WebhookSight,
+    WorkloadKind, WorkloadSight,
 };
 
 /// When the cluster is looked at.

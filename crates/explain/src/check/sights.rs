@@ -277,12 +277,53 @@ pub struct GuardSight {
     /// The ZoneAllocations by which the policy changes hints, as namespace and name; `None` if the API server does not
     /// know the kind.
     pub allocations: Option<Vec<(String, String)>>,
-    /// The `failurePolicy` of the admission policy, or of the webhook in its place; `None` if there is neither.
-    pub failure_policy: Option<String>,
-    /// The names of Services that the policy is bound to, or that the webhook selects.
+    /// The `failurePolicy` of the admission policy; `None` if there is none.
+    pub policy: Option<String>,
+    /// The names of Services that the policy is bound to.
     pub bound: Vec<String>,
-    /// Whether it is the webhook.
-    pub by_webhook: bool,
+    /// The webhook, which takes the policy's place.
+    pub webhook: Option<WebhookSight>,
+}
+
+/// The webhook of guard mode, as it is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookSight {
+    /// What becomes of a write when it does not answer.
+    pub failure_policy: String,
+    /// The names of Services that it selects.
+    pub names: Vec<String>,
+    /// The namespaces that it selects; `None` for all.
+    pub namespaces: Option<Vec<String>>,
+}
+
+impl WebhookSight {
+    /// What a configuration says. Without a Service there is nothing to select.
+    pub fn of(configuration: &Value) -> Self {
+        let Some(webhook) = configuration["webhooks"].get(0) else {
+            return Self {
+                failure_policy: "Ignore".to_owned(),
+                names: Vec::new(),
+                namespaces: None,
+            };
+        };
+        let selected = |selector: &str, key: &str| {
+            let expressions = webhook[selector]["matchExpressions"].as_array();
+            let mut expressions = expressions.into_iter().flatten();
+            let found = expressions.find(|one| one["key"] == key && one["operator"] == "In");
+            found.map(|one| texts(&one["values"]))
+        };
+        Self {
+            failure_policy: webhook["failurePolicy"].as_str().unwrap_or("Fail").to_owned(),
+            names: selected("objectSelector", SERVICE_NAME).unwrap_or_default(),
+            namespaces: selected("namespaceSelector", "kubernetes.io/metadata.name"),
+        }
+    }
+
+    fn selects(&self, namespace: &str, name: &str) -> bool {
+        let is_in = |spaces: &Vec<String>| spaces.iter().any(|space| space == namespace);
+        let is_named = self.names.iter().any(|one| one == name);
+        is_named && self.namespaces.as_ref().is_none_or(is_in)
+    }
 }
 
 impl GuardSight {
@@ -298,16 +339,10 @@ impl GuardSight {
         policy["spec"]["failurePolicy"].as_str().unwrap_or("Fail").to_owned()
     }
 
-    /// What the webhook does with a write when it does not answer, and the names of Services that it selects. Without a
-    /// Service there is nothing to select.
-    pub fn webhook(configuration: &Value) -> (String, Vec<String>) {
-        let Some(webhook) = configuration["webhooks"].get(0) else {
-            return ("Ignore".to_owned(), Vec::new());
-        };
-        let selected = webhook["objectSelector"]["matchExpressions"].as_array();
-        let of_names = selected.into_iter().flatten().find(|one| one["key"] == SERVICE_NAME);
-        let names = of_names.map(|one| texts(&one["values"])).unwrap_or_default();
-        (webhook["failurePolicy"].as_str().unwrap_or("Fail").to_owned(), names)
+    /// Whether hints are put into the slices of a Service.
+    pub(super) fn has(&self, namespace: &str, name: &str) -> bool {
+        let by_policy = self.policy.is_some() && self.bound.iter().any(|one| one == name);
+        by_policy || self.webhook.as_ref().is_some_and(|webhook| webhook.selects(namespace, name))
     }
 
     /// The name of the Services that a binding is for; `None` if it is that of another policy.
@@ -371,22 +406,53 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_selects_the_names_in_its_configuration() {
-        let names = json!([{ "key": SERVICE_NAME, "operator": "In", "values": ["api", "web"] }]);
-        let selector = json!({ "matchExpressions": names });
+    fn a_webhook_selects_the_names_and_namespaces_in_its_configuration() {
+        let selector = |key: &str, operator: &str, values: Value| json!({ "matchExpressions": [{ "key": key, "operator": operator, "values": values }] });
+        let names = selector(SERVICE_NAME, "In", json!(["api", "web"]));
+        let space = "kubernetes.io/metadata.name";
+        let with = |spaces: Value| json!({ "webhooks": [{ "failurePolicy": "Ignore", "objectSelector": names, "namespaceSelector": spaces }] });
+        let of = |failure_policy: &str, names: &[&str], namespaces: Option<&[&str]>| {
+            let texts = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+            WebhookSight {
+                failure_policy: failure_policy.to_owned(),
+                names: texts(names),
+                namespaces: namespaces.map(texts),
+            }
+        };
+        let both = ["api", "web"];
         let rows = [
-            (json!({}), "Ignore", vec![]),
-            (json!({ "webhooks": [] }), "Ignore", vec![]),
-            (json!({ "webhooks": [{}] }), "Fail", vec![]),
-            (
-                json!({ "webhooks": [{ "failurePolicy": "Ignore", "objectSelector": selector }] }),
-                "Ignore",
-                vec!["api".to_owned(), "web".to_owned()],
-            ),
+            (json!({}), of("Ignore", &[], None)),
+            (json!({ "webhooks": [] }), of("Ignore", &[], None)),
+            (json!({ "webhooks": [{}] }), of("Fail", &[], None)),
+            (with(Value::Null), of("Ignore", &both, None)),
+            (with(selector(space, "In", json!(["shop"]))), of("Ignore", &both, Some(&["shop"]))),
+            (with(selector(space, "NotIn", json!(["zonewise-system"]))), of("Ignore", &both, None)),
         ];
-        for (configuration, failure_policy, names) in rows {
-            let expected = (failure_policy.to_owned(), names);
-            assert_eq!(GuardSight::webhook(&configuration), expected, "{configuration}");
+        for (configuration, expected) in rows {
+            assert_eq!(WebhookSight::of(&configuration), expected, "{configuration}");
+        }
+    }
+
+    #[test]
+    fn a_service_has_its_hints_from_the_policy_or_the_webhook() {
+        let webhook = |namespaces: Option<&str>| {
+            let namespaces = namespaces.map(|space| vec![space.to_owned()]);
+            let names = vec!["web".to_owned()];
+            Some(WebhookSight { failure_policy: "Ignore".into(), names, namespaces })
+        };
+        let policy = || Some("Ignore".to_owned());
+        let rows = [
+            (policy(), vec!["web".to_owned()], None, true),
+            (policy(), Vec::new(), None, false),
+            (None, vec!["web".to_owned()], None, false),
+            (None, Vec::new(), webhook(None), true),
+            (None, Vec::new(), webhook(Some("shop")), true),
+            (None, Vec::new(), webhook(Some("bank")), false),
+            (policy(), Vec::new(), webhook(Some("shop")), true),
+        ];
+        for (policy, bound, webhook, expected) in rows {
+            let sight = GuardSight { policy, bound, webhook, ..GuardSight::default() };
+            assert_eq!(sight.has("shop", "web"), expected, "{sight:?}");
         }
     }
 

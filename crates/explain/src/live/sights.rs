@@ -17,7 +17,8 @@ use zonewise_inventory::guard::{ALLOCATIONS, POLICIES, POLICY};
 use super::facts::{self, hidden};
 use super::namespaced;
 use crate::check::{
-    GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, Stage, WorkloadKind, WorkloadSight,
+    GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, Stage, WebhookSight, WorkloadKind,
+    WorkloadSight,
 };
 use crate::environment::Sight;
 
@@ -175,8 +176,8 @@ async fn guard(client: &Client) -> Sight<GuardSight> {
     Sight::Seen(GuardSight { allocations: known.then_some(allocations), ..admission })
 }
 
-/// What puts hints into slices in guard mode: the admission policy, or the webhook in its place. The error names what
-/// cannot be read.
+/// What puts hints into slices in guard mode: the admission policy, and the webhook that takes its place. The error names
+/// what cannot be read.
 async fn admission(client: &Client) -> Result<GuardSight, (&'static str, ApiError)> {
     let path = |kind: &str| format!("/apis/{POLICIES}/{kind}");
     let named = async |kind: &str, what: &'static str| match api::get(
@@ -200,12 +201,9 @@ async fn admission(client: &Client) -> Result<GuardSight, (&'static str, ApiErro
         Ok(_) | Err(ApiError::NotFound(_)) => {}
         Err(error) => return Err(("bindings of the admission policy of guard mode", error)),
     }
-    let (failure_policy, bound, by_webhook) =
-        match (&policy, webhook.as_ref().map(GuardSight::webhook)) {
-            (None, Some((failure_policy, names))) => (Some(failure_policy), names, true),
-            (policy, _) => (policy.as_ref().map(GuardSight::failure_policy), bound, false),
-        };
-    Ok(GuardSight { allocations: None, failure_policy, bound, by_webhook })
+    let policy = policy.as_ref().map(GuardSight::failure_policy);
+    let webhook = webhook.as_ref().map(WebhookSight::of);
+    Ok(GuardSight { allocations: None, policy, bound, webhook })
 }
 
 /// Verb, API group, resource, namespace, and what it is for.

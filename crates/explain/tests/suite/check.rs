@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use zonewise_explain::check::{
     CheckState, Checks, GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, Stage,
-    WorkloadKind, WorkloadSight, checks,
+    WebhookSight, WorkloadKind, WorkloadSight, checks,
 };
 use zonewise_explain::environment::{Facts, Lease, ProxyConfig, ProxyPod, Sight};
 use zonewise_explain::screens::{self, Width};
@@ -631,10 +631,22 @@ fn guarded(sights: &mut Sights) {
     in_mode(sights, "guard");
     *seen(&mut sights.guard) = GuardSight {
         allocations: Some(vec![("shop".into(), "web".into())]),
-        failure_policy: Some("Ignore".into()),
+        policy: Some("Ignore".into()),
         bound: vec!["web".into()],
-        by_webhook: false,
+        webhook: None,
     };
+}
+
+/// The same with the webhook, for Services of this name in the namespace `shop`.
+fn guarded_by_webhook(sights: &mut Sights, name: &str, failure_policy: &str) {
+    guarded(sights);
+    let found = seen(&mut sights.guard);
+    (found.policy, found.bound) = (None, Vec::new());
+    found.webhook = Some(WebhookSight {
+        failure_policy: failure_policy.into(),
+        names: vec![name.into()],
+        namespaces: Some(vec!["shop".into()]),
+    });
 }
 
 /// The controller observes: it has no Lease, and nothing asks for what it does not do.
@@ -658,10 +670,7 @@ fn managed(sights: &mut Sights) {
 fn guard_and_observe_mode_leave_the_slices_to_the_built_in_controller() {
     let in_order: [Change; 5] = [
         guarded,
-        |s| {
-            guarded(s);
-            seen(&mut s.guard).by_webhook = true;
-        },
+        |s| guarded_by_webhook(s, "web", "Ignore"),
         observing,
         |s| {
             guarded(s);
@@ -695,7 +704,7 @@ fn every_fault_of_guard_mode_is_found_with_its_fix() {
         (
             |s| {
                 guarded(s);
-                seen(&mut s.guard).failure_policy = None;
+                seen(&mut s.guard).policy = None;
             },
             "guard-policy",
             FAILED,
@@ -704,7 +713,7 @@ fn every_fault_of_guard_mode_is_found_with_its_fix() {
         (
             |s| {
                 guarded(s);
-                seen(&mut s.guard).failure_policy = Some("Fail".into());
+                seen(&mut s.guard).policy = Some("Fail".into());
             },
             "guard-policy",
             FAILED,
@@ -720,24 +729,38 @@ fn every_fault_of_guard_mode_is_found_with_its_fix() {
             &["the policy is not bound for 1 Service", "shop/web", "rollout restart"],
         ),
         (
-            |s| {
-                guarded(s);
-                seen(&mut s.guard).by_webhook = true;
-                seen(&mut s.guard).bound = Vec::new();
-            },
+            |s| guarded_by_webhook(s, "other", "Ignore"),
             "guard-policy",
             FAILED,
             &["the webhook is not bound for 1 Service", "shop/web", "rollout restart"],
         ),
         (
+            |s| guarded_by_webhook(s, "web", "Fail"),
+            "guard-policy",
+            FAILED,
+            &["failurePolicy Fail", "kubectl patch mutatingwebhookconfiguration zonewise-guard"],
+        ),
+        (
+            // A webhook that is left beside the policy is looked at, too.
             |s| {
-                guarded(s);
-                seen(&mut s.guard).by_webhook = true;
-                seen(&mut s.guard).failure_policy = Some("Fail".into());
+                guarded_by_webhook(s, "web", "Fail");
+                seen(&mut s.guard).policy = Some("Ignore".into());
             },
             "guard-policy",
             FAILED,
             &["failurePolicy Fail", "kubectl patch mutatingwebhookconfiguration zonewise-guard"],
+        ),
+        (
+            |s| {
+                guarded_by_webhook(s, "web", "Ignore");
+                seen(&mut s.guard).policy = Some("Ignore".into());
+            },
+            "guard-policy",
+            WARNING,
+            &[
+                "both the admission policy",
+                "kubectl delete mutatingwebhookconfiguration zonewise-guard",
+            ],
         ),
         (
             |s| {

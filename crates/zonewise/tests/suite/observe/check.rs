@@ -493,6 +493,12 @@ fn faults_of_guard_mode() -> Vec<Fault> {
             &[&webhook("web", "Ignore")],
         ),
         fault(
+            &[POLICY],
+            ("guard-policy", "warning"),
+            &["both the admission policy zonewise-guard and the webhook"],
+            &["kubectl delete mutatingwebhookconfiguration zonewise-guard"],
+        ),
+        fault(
             &[&in_mode("guard", "observe")],
             ("guard-policy", "warning"),
             &["are left", "zonewise guard remove"],
