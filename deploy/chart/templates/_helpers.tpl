@@ -48,9 +48,14 @@ subjects:
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where the controller serves the webhook of guard mode, or may come to. */}}
+{{/*
+"true" where the controller serves the webhook of guard mode: where it is asked for, and with "auto" where this API server
+has no MutatingAdmissionPolicy, or cannot be asked.
+*/}}
 {{- define "zonewise.webhook" -}}
-{{- if has (include "zonewise.admission" .) (list "auto" "webhook") -}}true{{- end -}}
+{{- $admission := include "zonewise.admission" . -}}
+{{- $hasPolicy := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+{{- if or (eq $admission "webhook") (and (eq $admission "auto") (not $hasPolicy)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Where kubectl finds the address of the API server that it uses itself. */}}

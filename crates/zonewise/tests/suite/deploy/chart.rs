@@ -16,7 +16,15 @@ pub(super) const PLACE: [&str; 2] =
     ["proxy.apiServer=https://10.0.0.1:6443", "proxy.clusterCIDR=10.244.0.0/16"];
 
 fn template(values: &[&str]) -> Ran {
+    template_for(&[], values)
+}
+
+/// The same for an API server that also has these kinds.
+fn template_for(kinds: &[&str], values: &[&str]) -> Ran {
     let mut command = helm(&["template", "zonewise", "deploy/chart", "-n", "zonewise-system"]);
+    for kind in kinds {
+        command.args(["--api-versions", kind]);
+    }
     for value in values {
         command.args(["--set", value]);
     }
@@ -25,7 +33,11 @@ fn template(values: &[&str]) -> Ran {
 
 /// The objects that a release with these values has.
 pub(super) fn objects(values: &[&str]) -> Vec<Value> {
-    let ran = template(values);
+    objects_for(&[], values)
+}
+
+fn objects_for(kinds: &[&str], values: &[&str]) -> Vec<Value> {
+    let ran = template_for(kinds, values);
     assert_eq!(ran.code, 0, "{values:?}: {}", ran.err);
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), ran.out).unwrap();
@@ -214,33 +226,51 @@ fn guard_mode_is_refused_where_kubernetes_is_too_old_for_it() {
     }
 }
 
+/// Kinds that the API server has, values, what may be done with the webhook's configuration, whether there are the webhook
+/// and rights to policies.
+type Rights<'a> = (&'a [&'a str], Vec<&'a str>, &'a [&'a str], bool, bool);
+
 /// Rights to policies and to webhooks, and an open port, are there where they may be needed, and only there.
 #[test]
 fn the_rights_of_guard_mode_are_those_of_its_admission() {
+    const KINDS: &[&str] = &["admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"];
     let by_webhook = "controller.configuration.guard.admission=webhook";
-    let rows = [
-        (vec!["controller.mode=controller", by_webhook], false, false),
-        (vec!["controller.mode=guard"], true, true),
-        (vec!["controller.mode=guard", BY_POLICY], false, true),
-        (vec!["controller.mode=guard", by_webhook], true, false),
+    let (guard, other) = ("controller.mode=guard", "controller.mode=controller");
+    let every: &[&str] = &["create", "delete", "get", "patch"];
+    let rows: [Rights<'_>; 6] = [
+        (&[], vec![other, by_webhook], &[], false, false),
+        (&[], vec![guard], every, true, true),
+        (KINDS, vec![guard], &["delete"], false, true),
+        (&[], vec![guard, BY_POLICY], &[], false, true),
+        (&[], vec![guard, by_webhook], every, true, false),
+        (KINDS, vec![guard, by_webhook], every, true, false),
     ];
-    for (values, webhook, policy) in rows {
+    for (kinds, values, configuration, webhook, policy) in rows {
         let others = ["observer.enabled=false", "networkPolicy.enabled=true"];
-        let found = objects(&[&values[..], &others].concat());
-        let rules = found.iter().flat_map(|one| one["rules"].as_array().into_iter().flatten());
-        let resources: Vec<&Value> =
-            rules.flat_map(|rule| rule["resources"].as_array().into_iter().flatten()).collect();
-        let may = |resource: &str| resources.iter().any(|one| **one == resource);
-        assert_eq!(may("mutatingwebhookconfigurations"), webhook, "{values:?}");
-        assert_eq!(may("secrets"), webhook, "{values:?}");
-        assert_eq!(may("mutatingadmissionpolicies"), policy, "{values:?}");
+        let found = objects_for(kinds, &[&values[..], &others].concat());
+        let may = |resource: &str| verbs(&found, resource);
+        let expected: BTreeSet<String> = configuration.iter().map(|verb| (*verb).into()).collect();
+        assert_eq!(may("mutatingwebhookconfigurations"), expected, "{kinds:?} {values:?}");
+        assert_eq!(!may("secrets").is_empty(), webhook, "{kinds:?} {values:?}");
+        let of_policies = !may("mutatingadmissionpolicies").is_empty();
+        assert_eq!(of_policies, policy, "{kinds:?} {values:?}");
         let pod = &find(&found, "Deployment")["spec"]["template"]["spec"];
         let ports = pod["containers"][0]["ports"].as_array().unwrap();
         let is_open = ports.iter().any(|port| port["containerPort"] == 10273);
         let ingress = find(&found, "NetworkPolicy")["spec"]["ingress"].as_array().unwrap();
         let is_admitted = ingress.iter().any(|one| one["ports"][0]["port"] == "webhook");
-        assert_eq!((is_open, is_admitted), (webhook, webhook), "{values:?}");
+        assert_eq!((is_open, is_admitted), (webhook, webhook), "{kinds:?} {values:?}");
     }
+}
+
+/// What the roles among these objects allow with a resource.
+fn verbs(objects: &[Value], resource: &str) -> BTreeSet<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let rules = objects.iter().flat_map(|one| list(&one["rules"]));
+    let of_resource =
+        rules.filter(|rule| list(&rule["resources"]).iter().any(|one| *one == resource));
+    let verbs = of_resource.flat_map(|rule| list(&rule["verbs"]));
+    verbs.filter_map(|verb| verb.as_str().map(str::to_owned)).collect()
 }
 
 /// Each mode may read what it follows, and no more.

@@ -198,7 +198,8 @@ async fn an_upgrade_and_a_rollback_keep_the_certificate_of_the_webhook() {
         assert_eq!(ran.code, 0, "{}", ran.err);
         ran.out
     };
-    run(&["install", "zonewise", "deploy/chart", "--set", "controller.mode=guard"]);
+    let by_webhook = "controller.mode=guard,controller.configuration.guard.admission=webhook";
+    run(&["install", "zonewise", "deploy/chart", "--set", by_webhook]);
     secret("patch", &["--type=merge", "-p", r#"{"data":{"tls.key":"a2V5"}}"#]);
     let is_kept =
         || assert_eq!(secret("get", &["-o", "jsonpath={.data}"]), r#"{"tls.key":"a2V5"}"#);
