@@ -107,6 +107,25 @@ pub(crate) fn data_sets() -> Vec<Vec<u8>> {
     all
 }
 
+/// Reviews of a new slice and of a changed one, of one without endpoints, and of none.
+pub(crate) fn reviews() -> Vec<Vec<u8>> {
+    let review = |object: Value, before: Value| {
+        let request = json!({
+            "uid": "7", "namespace": "shop", "operation": "UPDATE", "object": object, "oldObject": before,
+        });
+        let kinds = ("admission.k8s.io/v1", "AdmissionReview");
+        json!({"apiVersion": kinds.0, "kind": kinds.1, "request": request}).to_string().into_bytes()
+    };
+    let mut empty = testing::full_slice();
+    empty["endpoints"].take();
+    vec![
+        review(testing::full_slice(), Value::Null),
+        review(testing::full_slice(), empty.clone()),
+        review(empty, Value::Null),
+        review(Value::Null, testing::full_slice()),
+    ]
+}
+
 pub(crate) fn zone_shares() -> Vec<Vec<u8>> {
     texts(&[
         r#"{"v":1,"endpoints":{"a":3,"b":1},"from":{"a":{"a":1000000},"b":{"a":250000,"b":750000}}}"#,

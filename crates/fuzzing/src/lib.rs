@@ -43,6 +43,7 @@ pub const TARGETS: [Target; 11] = [
     },
     Target { name: "protobuf", run: targets::protobuf, corpus: corpus::protobuf },
     Target { name: "proxy_objects", run: targets::proxy_objects, corpus: corpus::objects },
+    Target { name: "reviews", run: targets::reviews, corpus: corpus::reviews },
     Target { name: "zone_shares", run: targets::zone_shares, corpus: corpus::zone_shares },
 ];
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::Request;
 use http::header::{ACCEPT, HeaderValue};
 use kube::config::Kubeconfig;
+use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use zonewise_apiserver::{Body, Config, InProcess};
 use zonewise_common::encoded::Encoded;
@@ -17,6 +18,7 @@ use zonewise_common::protobuf::envelope::WatchEvent;
 use zonewise_common::protobuf::stream::{FrameCutter, ListCutter, ListMetadata};
 use zonewise_common::protobuf::{self, kinds, reader};
 use zonewise_common::proxy_report::ProxyReport;
+use zonewise_controller::guard::{self, Outcome};
 use zonewise_demand::report::Report;
 use zonewise_demand::state::State;
 use zonewise_explain::{SnapshotBuilder, input};
@@ -24,6 +26,7 @@ use zonewise_nft::simulated::SimulatedKernel;
 use zonewise_nft::{Family, Network};
 use zonewise_routing::{NodeLocation, ObjectReader, ServiceClaims};
 use zonewise_simulator::dataset::{self, Chunk};
+use zonewise_slices::guard::{Others, ZoneAllocation};
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
@@ -53,6 +56,19 @@ pub(crate) fn proxy_objects(bytes: &[u8]) {
     let _ = reader.read_slice(json);
     if let Ok(service) = reader.read_service(json) {
         let _ = ServiceClaims::from(&service);
+    }
+}
+
+/// Reviews that are sent to guard mode's webhook. Whatever it is sent, it allows the write, and changes nothing unless it
+/// says so.
+pub(crate) fn reviews(bytes: &[u8]) {
+    for others in [Others::OwnZone, Others::NoHints] {
+        let allocation = ZoneAllocation { others, ..ZoneAllocation::default() };
+        let (answer, outcome) = guard::answer(bytes, |_| Some(allocation.clone()));
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        assert_eq!(answer["response"]["allowed"], true, "{answer}");
+        let is_patched = answer["response"]["patch"].is_string();
+        assert_eq!(is_patched, outcome == Outcome::Patched, "{answer}");
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) use self::certificate::Certificates;
 pub(crate) use self::keeper::{Keeper, Policy, Way};
 pub(crate) use self::places::Holder;
 pub use self::remove::{Removed, remove};
-pub(crate) use self::review::Outcome;
+pub use self::review::{Outcome, answer};
 pub(crate) use self::sync::Guard;
 pub(crate) use self::webhook::{Reviews, Webhook, serve};
 

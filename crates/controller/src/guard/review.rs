@@ -26,7 +26,7 @@ const MOST_ENDPOINTS: usize = 1000;
 
 /// What became of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// The slice gets other hints.
     Patched,
     /// The slice is as it should be, or none of ours.
@@ -86,8 +86,8 @@ struct Response {
     patch: Option<String>,
 }
 
-/// The answer to a review. `allocation` knows the stored allocations.
-pub(crate) fn answer(
+/// The answer of the webhook to a review. `allocation` knows the stored allocations.
+pub fn answer(
     document: &[u8],
     allocation: impl Fn(&Key) -> Option<ZoneAllocation>,
 ) -> (Vec<u8>, Outcome) {
