@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets, by name.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     Target { name: "api_requests", run: targets::api_requests, corpus: corpus::api_requests },
     Target { name: "configuration", run: targets::configuration, corpus: corpus::configuration },
     Target {
