@@ -11,7 +11,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -256,26 +256,32 @@ where
         tokio::select! {
             _ = &mut stopped => break,
             () = connections.ended() => {}
-            accepted = listener.accept() => {
-                match accepted {
-                    // Closed at once, so that others do not wait for it.
-                    Ok((_, client)) if connections.of(client.ip()) >= limits.per_client => {
-                        tracing::debug!(client = %client.ip(), "a client has too many connections; one more was refused");
-                    }
-                    Ok((stream, client)) => {
-                        connections.make_room().await;
-                        connections.add(client.ip(), |has_asked| serve(stream, has_asked));
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "the HTTP server of health pages cannot accept a connection");
-                        // Usually out of file descriptors: an immediate retry would spin.
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
+            accepted = accepted(&listener) => {
+                let Some((stream, client)) = accepted else { continue };
+                // Closed at once, so that others do not wait for it.
+                if connections.of(client) >= limits.per_client {
+                    tracing::debug!(%client, "a client has too many connections; one more was refused");
+                    continue;
                 }
+                connections.make_room().await;
+                connections.add(client, |has_asked| serve(stream, has_asked));
             }
         }
     }
     connections
+}
+
+/// The next connection and its client; `None` if it could not be accepted.
+async fn accepted(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
+    match listener.accept().await {
+        Ok((stream, client)) => Some((stream, client.ip())),
+        Err(error) => {
+            tracing::warn!(%error, "an HTTP server cannot accept a connection");
+            // Usually out of file descriptors: an immediate retry would spin.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            None
+        }
+    }
 }
 
 async fn serve_connection<H: PageHandler>(

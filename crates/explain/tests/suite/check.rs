@@ -690,6 +690,7 @@ fn guard_and_observe_mode_leave_the_slices_to_the_built_in_controller() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn every_fault_of_guard_mode_is_found_with_its_fix() {
     let cases: Vec<Case> = vec![
         (
