@@ -150,8 +150,8 @@ impl Policy {
     }
 
     /// The Services that the webhook is to be sent slices of.
-    fn selection(&self, in_force: Vec<Holder>) -> Selection {
-        let names = self.names(in_force.clone());
+    fn selection(&self, in_force: &[Holder]) -> Selection {
+        let names = self.names(in_force.to_vec());
         let has_place = |holder: &Holder| names.contains(&holder.service.1);
         let mut selection = Selection::default();
         for holder in in_force.iter().filter(|holder| has_place(holder)) {
@@ -206,7 +206,7 @@ impl Policy {
                 if self.is_bound(service) {
                     return Ok(());
                 }
-                let selection = self.with_needed(self.selection(in_force()));
+                let selection = self.with_needed(self.selection(&in_force()));
                 let bundle = webhook.bundle().await?;
                 self.configure(webhook, client, Configuration { selection, bundle }).await
             }
@@ -224,7 +224,7 @@ impl Policy {
         let _writing = self.writing.lock().await;
         let bundle = webhook.bundle().await?;
         let stored = webhook::installed(client).await?;
-        let selection = self.with_needed(self.selection(in_force()));
+        let selection = self.with_needed(self.selection(&in_force()));
         let wanted = Configuration { selection, bundle };
         let (is_as_written, is_as_wanted) = {
             let written = self.written.lock();
@@ -315,6 +315,19 @@ enum KeepError {
     Api(#[from] ApiError),
 }
 
+/// Logs what came of a look: whether something was written.
+fn tell(looked: Result<bool, KeepError>) {
+    match looked {
+        Ok(true) => tracing::info!(
+            "the admission policy or webhook that puts hints into slices is installed"
+        ),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(%error, "the admission policy or webhook cannot be written; it is tried again");
+        }
+    }
+}
+
 impl Keeper {
     /// Keeps everything in place for the Services that are in force. After something was written that another program had
     /// removed or changed, and the API server acts by it, `changed` is called: slices may have been written without it. What
@@ -329,19 +342,13 @@ impl Keeper {
         let (mut is_placed, mut is_tidy) = (false, false);
         loop {
             admitted(self.policy.admissible(&in_force));
-            match self.look(&in_force).await {
-                Ok(is_new) => {
-                    is_placed = true;
-                    if is_new {
-                        tracing::info!("what puts hints into slices is in place");
-                        sleep(IN_FORCE_AFTER).await;
-                        changed();
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the admission policy cannot be kept in place; it is tried again");
-                }
+            let looked = self.look(&in_force).await;
+            is_placed |= looked.is_ok();
+            if matches!(looked, Ok(true)) {
+                sleep(IN_FORCE_AFTER).await;
+                changed();
             }
+            tell(looked);
             if is_placed && !is_tidy {
                 is_tidy = self.tidy().await;
             }
