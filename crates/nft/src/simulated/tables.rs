@@ -482,6 +482,11 @@ impl Table {
                 wire::be32(out, abi::NFTA_SET_FLAGS, set.flags);
                 wire::be32(out, abi::NFTA_SET_KEY_LEN, set.key_len);
                 wire::be32(out, abi::NFTA_SET_DATA_LEN, set.data_len);
+                if let Some(size) = set.size {
+                    wire::nest(out, abi::NFTA_SET_DESC, |out| {
+                        wire::be32(out, abi::NFTA_SET_DESC_SIZE, size);
+                    });
+                }
                 wire::bytes(out, abi::NFTA_SET_USERDATA, &set.user_data);
             });
         }
