@@ -6,7 +6,7 @@ use zonewise_common::keys::NODE_PROXY;
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::ProxyReport;
 
-use super::controllers::install;
+use super::controllers::{Mode, install, mode};
 use super::nodes::verb;
 use super::sights::tag;
 use super::{Check, Part, PodSight, Sights, Subject, WORKLOAD_NAME, WorkloadSight, listed};
@@ -18,8 +18,11 @@ const CONTROLLER: Subject = Subject(Part::Installation, "controller");
 const PROXIES: Subject = Subject(Part::Installation, "proxies");
 const REPORTS: Subject = Subject(Part::Installation, "proxy-reports");
 const REFUSED: Subject = Subject(Part::Installation, "kernel-accepts");
+const BINDINGS: Subject = Subject(Part::Installation, "role-bindings");
 const VERSIONS: Subject = Subject(Part::Installation, "versions");
 
+/// Brings back what was deleted of the release.
+const UPGRADE: &str = "helm upgrade zonewise deploy/chart -n zonewise-system --reuse-values";
 const CONTROLLER_NAME: &str = "zonewise-controller";
 const PROXY_NAME: &str = "zonewise-proxy";
 /// The label by which Pod Security decides which Pods a namespace may have.
@@ -38,6 +41,7 @@ pub(super) fn checks(sights: &Sights) -> Vec<Check> {
     }
     let mut checks = vec![controller(sights)];
     checks.extend(proxies(sights));
+    checks.extend(bindings(sights));
     checks.extend(reports(sights));
     checks.extend(refused(sights));
     checks.extend(versions(sights));
@@ -102,6 +106,41 @@ fn proxies(sights: &Sights) -> Option<Check> {
         );
     }
     Some(rollout(PROXIES, found, &pods(sights, PROXY_NAME), "daemonset"))
+}
+
+/// Whether what is installed still has its rights. Rules and slices stay without them, so that nothing else may show it.
+fn bindings(sights: &Sights) -> Option<Check> {
+    let of_controller = match mode(sights) {
+        Mode::Guard => ("zonewise-guard", "deploy/guard/rbac.yaml"),
+        Mode::Controller | Mode::Observe => (CONTROLLER_NAME, "deploy/controller/rbac.yaml"),
+    };
+    let of_proxy = (PROXY_NAME, "deploy/proxy/rbac.yaml");
+    let (controller, proxy) = (sights.controller(), sights.proxy());
+    let wanted = [controller.map(|_| of_controller), proxy.map(|_| of_proxy)];
+    let found = match &sights.bindings {
+        _ if wanted.iter().all(Option::is_none) => return None,
+        Sight::Hidden(why) => return Some(BINDINGS.unknown(why)),
+        Sight::Seen(found) => found,
+    };
+    let is_there = |(name, _): &(&str, &str)| found.contains(name);
+    let (there, missing): (Vec<_>, Vec<_>) = wanted.into_iter().flatten().partition(is_there);
+    if missing.is_empty() {
+        let names = listed(there.into_iter().map(|(name, _)| name));
+        return Some(BINDINGS.passed(format!("the programs have their rights ({names})")));
+    }
+    let (names, files): (Vec<&str>, Vec<&str>) = missing.into_iter().unzip();
+    let check = BINDINGS.failed(
+        format!(
+            "{} missing: {}; what runs without it does not learn of changes in the cluster",
+            verb(names.len(), "ClusterRoleBinding is", "ClusterRoleBindings are"),
+            listed(names)
+        ),
+        format!(
+            "upgrade the release, which brings it back; without Helm, apply {} again",
+            files.join(" and ")
+        ),
+    );
+    Some(check.with([UPGRADE]))
 }
 
 /// The Pods of a program of zonewise.
@@ -205,7 +244,7 @@ fn reports(sights: &Sights) -> Option<Check> {
                 .with([
                     format!("kubectl -n zonewise-system get lease zonewise-proxy-{first} -o yaml"),
                     "kubectl -n zonewise-system logs -l app.kubernetes.io/name=zonewise-proxy --tail=20".to_owned(),
-                    "helm upgrade zonewise deploy/chart -n zonewise-system --reuse-values".to_owned(),
+                    UPGRADE.to_owned(),
                 ]),
         ),
     }

@@ -45,6 +45,8 @@ pub struct Sights {
     pub asking: Sight<Vec<String>>,
     /// What guard mode has in the API server.
     pub guard: Sight<GuardSight>,
+    /// The ClusterRoleBindings of zonewise's programs that exist.
+    pub bindings: Sight<Vec<&'static str>>,
     /// What the user may do.
     pub rights: Vec<Right>,
 }

@@ -59,6 +59,7 @@ pub async fn sights(client: &Client, stage: Stage) -> Result<Sights, ApiError> {
         writes: writes(client).await,
         asking: asking(client).await,
         guard: guard(client).await,
+        bindings: bindings(client).await,
         rights: rights(client, stage).await,
     })
 }
@@ -125,6 +126,20 @@ async fn namespace(client: &Client) -> Sight<Option<BTreeMap<String, String>>> {
         Err(ApiError::NotFound(_)) => Sight::Seen(None),
         Err(error) => hidden("the namespace zonewise-system", &error),
     }
+}
+
+/// The ClusterRoleBindings of zonewise's programs that exist.
+async fn bindings(client: &Client) -> Sight<Vec<&'static str>> {
+    let mut found = Vec::new();
+    for name in ["zonewise-controller", "zonewise-guard", "zonewise-proxy"] {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}");
+        match api::get(client, &path).await {
+            Ok(_) => found.push(name),
+            Err(ApiError::NotFound(_)) => {}
+            Err(error) => return hidden("ClusterRoleBindings of zonewise", &error),
+        }
+    }
+    Sight::Seen(found)
 }
 
 /// Since when the controller leads.

@@ -140,6 +140,7 @@ fn good() -> Sights {
         writes: Sight::Seen(Vec::new()),
         asking: Sight::Seen(vec!["shop/web".into()]),
         guard: Sight::Seen(GuardSight::default()),
+        bindings: Sight::Seen(vec!["zonewise-controller", "zonewise-guard", "zonewise-proxy"]),
         rights: vec![right],
     }
 }
@@ -191,6 +192,7 @@ fn a_cluster_in_order_passes_every_check() {
         "services-that-ask",
         "controller",
         "proxies",
+        "role-bindings",
         "proxy-reports",
         "kernel-accepts",
         "versions",
@@ -342,6 +344,16 @@ fn every_fault_is_found_by_one_check_with_its_fix() {
             "second-writer",
             FAILED,
             &["shop/web-1", "has written 1 EndpointSlice since", "SecondWriter"],
+        ),
+        (
+            |s| seen(&mut s.bindings).retain(|one| *one != "zonewise-proxy"),
+            "role-bindings",
+            FAILED,
+            &[
+                "1 ClusterRoleBinding is missing: zonewise-proxy;",
+                "deploy/proxy/rbac.yaml",
+                "helm upgrade",
+            ],
         ),
         (
             |s| s.namespace = Sight::Seen(None),
@@ -594,6 +606,7 @@ fn what_is_hidden_is_unknown() {
     sights.writes = Sight::Hidden(hidden());
     sights.asking = Sight::Hidden(hidden());
     sights.guard = Sight::Hidden(hidden());
+    sights.bindings = Sight::Hidden(hidden());
     sights.clocks = None;
     sights.facts = Facts::of_cluster();
     sights.rights[0].allowed = None;
@@ -841,7 +854,7 @@ fn a_screen_has_a_line_per_check_and_the_fix_below() {
         plain.contains("\n      kubectl label node n-b topology.kubernetes.io/zone=ZONE\n"),
         "{plain}"
     );
-    assert!(plain.ends_with("17 checks: 1 failed, 16 passed\n"), "{plain}");
+    assert!(plain.ends_with("18 checks: 1 failed, 17 passed\n"), "{plain}");
 }
 
 /// The text without colours.

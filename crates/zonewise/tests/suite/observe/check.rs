@@ -88,6 +88,9 @@ async fn installed() -> Cluster {
     cluster.create(&objects).await.unwrap();
     for command in [
         "kubectl apply -f deploy/controller/controller.yaml -f deploy/proxy/daemonset.yaml",
+        &role_binding("zonewise-controller"),
+        &role_binding("zonewise-guard"),
+        &role_binding("zonewise-proxy"),
         &daemon_set("calico-node"),
         &status(
             "deployment/zonewise-controller",
@@ -98,6 +101,11 @@ async fn installed() -> Cluster {
         shell(&cluster, command);
     }
     cluster
+}
+
+/// A ClusterRoleBinding, as far as it can be seen: it gives nobody a right.
+fn role_binding(name: &str) -> String {
+    format!("kubectl create clusterrolebinding {name} --clusterrole={name}")
 }
 
 /// A network plugin, as far as it can be seen.
@@ -324,6 +332,12 @@ fn faults() -> Vec<Fault> {
             ("kernel-accepts", "failed"),
             &["1 Service is not accepted by a kernel: shop/web", "the proxy on b"],
             &["kubectl -n zonewise-system annotate lease zonewise-proxy-b zonewise.dev/refused-"],
+        ),
+        fault(
+            &["kubectl delete clusterrolebinding zonewise-proxy"],
+            ("role-bindings", "failed"),
+            &["1 ClusterRoleBinding is missing: zonewise-proxy", "deploy/proxy/rbac.yaml"],
+            &[&role_binding("zonewise-proxy")],
         ),
         fault(
             &[&daemon_set("ovnkube-node")],
