@@ -47,11 +47,7 @@ spec:
     metadata: {labels: {app: web, part: extra}}
     spec:
       nodeSelector: {topology.kubernetes.io/zone: $(node_zone 1)}
-      containers:
-        - name: web
-          image: $agnhost
-          args: [netexec, --http-port=8080]
-          readinessProbe: {httpGet: {path: /hostname, port: 8080}}
+$(web_containers)
 EOF
 }
 

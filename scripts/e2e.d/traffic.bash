@@ -30,6 +30,17 @@ caller_containers() {
   done
 }
 
+# The containers of a Pod of `web`, as lines of its template.
+web_containers() {
+  cat <<EOF
+      containers:
+        - name: web
+          image: $agnhost
+          args: [netexec, --http-port=8080]
+          readinessProbe: {httpGet: {path: /hostname, port: 8080}}
+EOF
+}
+
 traffic_objects() {
   cat <<EOF
 apiVersion: v1
@@ -55,11 +66,7 @@ spec:
     spec:
       topologySpreadConstraints:
         - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}
-      containers:
-        - name: web
-          image: $agnhost
-          args: [netexec, --http-port=8080]
-          readinessProbe: {httpGet: {path: /hostname, port: 8080}}
+$(web_containers)
 EOF
 }
 

@@ -19,6 +19,12 @@ pub(super) const OWN_ZONE: [(&str, usize); 3] = [("a", 6), ("b", 3), ("c", 3)];
 pub(super) const MOVED: [(&str, usize); 3] = [("a", 4), ("b", 4), ("c", 4)];
 pub(super) const NONE: [(&str, usize); 1] = [("-", 12)];
 
+/// The hints that `auto` plans are in the slices, and the condition says so.
+pub(super) async fn eventually_moved(cluster: &Cluster, service: &str) {
+    eventually_counts(cluster, service, &MOVED).await;
+    eventually_condition(cluster, service, "True", "HintsEnforced").await;
+}
+
 /// What a Service and its slices say, apart from versions and times.
 async fn said(cluster: &Cluster, name: &str) -> Value {
     let mut service = get(cluster, "Service", name).await.unwrap();
@@ -92,8 +98,7 @@ async fn a_service_that_opts_in_and_out_is_as_before() {
 
     let guard = super::guard(&cluster).await;
     edit(&cluster, "Service", "web", annotate(Some(AUTO.1))).await;
-    eventually_counts(&cluster, "web", &MOVED).await;
-    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_moved(&cluster, "web").await;
     let stored = get(&cluster, "Service", "web").await.unwrap();
     assert_eq!(stored["spec"]["trafficDistribution"], "PreferSameZone");
     let allocation = get(&cluster, "ZoneAllocation", "web").await.unwrap();
@@ -186,8 +191,7 @@ async fn endpoints_flow_without_the_policy_and_hints_return_with_it() {
         if is_bound(&cluster).await { Ok(()) } else { Err("no policy".to_owned()) }
     })
     .await;
-    eventually_counts(&cluster, "web", &MOVED).await;
-    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_moved(&cluster, "web").await;
     let seconds = |time: std::time::Duration| time.as_secs_f64();
     tell(&[
         vec!["hints are back after".into(), "seconds".into()],
@@ -219,6 +223,19 @@ async fn eventually_bound(cluster: &Cluster, names: &[&str]) {
     .await;
 }
 
+/// A metric is counted when an allocation is stored, which can be after the policy has its name.
+async fn eventually_metric(guard: &Running, name: &str, value: f64) {
+    eventually(|| async {
+        let found = guard.metric(name).await;
+        if found.get("") == Some(&value) {
+            Ok(())
+        } else {
+            Err(format!("{name} is {found:?} instead of {value}"))
+        }
+    })
+    .await;
+}
+
 /// With four places, a namespace alone gets two. The others wait, and nothing of theirs is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn services_beyond_the_limit_are_told_and_get_a_place_once_one_is_free() {
@@ -244,29 +261,24 @@ async fn services_beyond_the_limit_are_told_and_get_a_place_once_one_is_free() {
         assert_eq!(get(&cluster, "ZoneAllocation", name).await, None, "{name}");
         assert_eq!(counts(&cluster, name).await, super::counted(&NONE), "{name}");
     }
-    assert_eq!(guard.metric("zonewise_guard_waiting_services").await[""], 2.0);
+    eventually_metric(&guard, "zonewise_guard_waiting_services", 2.0).await;
     // Another namespace has places left, and names that are bound cost it nothing.
     let space = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "bank" } });
     cluster.create(&[space]).await.unwrap();
     cluster.create(&["c", "e"].map(|name| of_web("bank", name))).await.unwrap();
     eventually_bound(&cluster, &["c", "d", "e"]).await;
-    assert_eq!(guard.metric("zonewise_guard_service_names").await[""], 3.0);
+    eventually_metric(&guard, "zonewise_guard_service_names", 3.0).await;
     guard.stop().await.unwrap();
 
     // Who is in force stays when another leader begins, although others come first in the alphabet.
     let guard = Running::start_as(&cluster, User::Controller, LIMITED).await;
-    eventually(|| async {
-        let found = guard.metric("zonewise_guard_waiting_services").await;
-        if found.get("") == Some(&2.0) { Ok(()) } else { Err(format!("{found:?}")) }
-    })
-    .await;
+    eventually_metric(&guard, "zonewise_guard_waiting_services", 2.0).await;
     assert_eq!(bound(&cluster).await, ["c", "d", "e"]);
 
     // One leaves, and the next one gets its place.
     edit(&cluster, "Service", "d", annotate(None)).await;
     eventually_bound(&cluster, &["a", "c", "e"]).await;
-    eventually_condition(&cluster, "a", "True", "HintsEnforced").await;
-    eventually_counts(&cluster, "a", &MOVED).await;
+    eventually_moved(&cluster, "a").await;
     assert_eq!(
         condition(&cluster, "b", "Enforced").await,
         Some(("False".to_owned(), "GuardLimitReached".to_owned()))
@@ -281,8 +293,7 @@ async fn removing_guard_mode_leaves_nothing() {
     eventually_counts(&cluster, "web", &NONE).await;
     let before = said(&cluster, "web").await;
     let guard = super::guard(&cluster).await;
-    eventually_counts(&cluster, "web", &MOVED).await;
-    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_moved(&cluster, "web").await;
     // The policy is there before its first binding, which the API server would refuse.
     let events = cluster.list("Event", Some("default")).await.unwrap();
     let failed = events.iter().find(|event| event["reason"] == "FailedToUpdateEndpointSlices");
@@ -364,8 +375,7 @@ async fn a_service_that_is_created_again_gets_a_floor_of_its_own() {
     let _turn = turn().await;
     let (cluster, _built_in) = cluster_with_web().await;
     let guard = super::guard(&cluster).await;
-    eventually_counts(&cluster, "web", &MOVED).await;
-    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_moved(&cluster, "web").await;
 
     cluster.delete(&[annotated("web", AUTO)]).await.unwrap();
     cluster.create(&[annotated("web", AUTO)]).await.unwrap();

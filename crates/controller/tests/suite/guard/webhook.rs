@@ -12,7 +12,7 @@ use zonewise_slices::slice::Slice;
 use zonewise_testbed::objects::endpoint_slice;
 use zonewise_testbed::{Cluster, Process, User, eventually};
 
-use super::life::{MOVED, OWN_ZONE, PER_ZONE, rolling_update};
+use super::life::{MOVED, OWN_ZONE, PER_ZONE, eventually_moved, rolling_update};
 use super::{
     AUTO, allocation, annotated, cluster, cluster_with, edit, eventually_condition,
     eventually_counts, get, install, pods, rest, tell, versions, without_policies,
@@ -68,8 +68,7 @@ async fn any_replica_serves_the_webhook_and_without_it_the_floor_holds() {
     let leader = replica(&cluster, "", first, second).await;
     eventually_leads(&leader).await;
     let follower = replica(&cluster, "", second, second).await;
-    eventually_counts(&cluster, "web", &MOVED).await;
-    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_moved(&cluster, "web").await;
     let stored = get(&cluster, "Service", "web").await.unwrap();
     assert_eq!(stored["spec"]["trafficDistribution"], "PreferSameZone");
     let selector = &configuration(&cluster).await.unwrap()["webhooks"][0]["namespaceSelector"];
@@ -77,8 +76,7 @@ async fn any_replica_serves_the_webhook_and_without_it_the_floor_holds() {
 
     // The built-in controller writes the slice again and again, and hints are as allocated.
     rolling_update(&cluster, 0).await;
-    eventually_counts(&cluster, "web", &MOVED).await;
-    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_moved(&cluster, "web").await;
     let patched = follower.metric("zonewise_guard_reviews_total").await;
     assert!(patched["result=\"patched\""] > 0.0, "{patched:?}");
     assert_eq!(patched["result=\"malformed\""], 0.0);
@@ -136,8 +134,7 @@ async fn the_api_server_finds_the_webhook_by_its_service() {
     cluster.create(&[annotated("web", AUTO)]).await.unwrap();
     let lines = format!("mode: guard\nguard: {{ webhook: {{ address: '{address}:443' }} }}");
     let guard = Running::start_as(&cluster, User::Controller, &lines).await;
-    eventually_counts(&cluster, "web", &MOVED).await;
-    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_moved(&cluster, "web").await;
     guard.stop().await.unwrap();
 }
 
@@ -169,8 +166,7 @@ async fn a_replica_that_does_not_lead_is_ready_with_what_there_is() {
     eventually_leads(&elsewhere).await;
     eventually_host(&cluster, "localhost").await;
     rolling_update(&cluster, 0).await;
-    eventually_counts(&cluster, "web", &MOVED).await;
-    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_moved(&cluster, "web").await;
     let patched = elsewhere.metric("zonewise_guard_reviews_total").await;
     assert!(patched["result=\"patched\""] > 0.0, "{patched:?}");
     elsewhere.stop().await.unwrap();
@@ -242,8 +238,7 @@ async fn a_certificate_that_ends_soon_is_replaced_while_the_webhook_answers() {
     })
     .await;
     rolling_update(&cluster, 0).await;
-    eventually_counts(&cluster, "web", &MOVED).await;
-    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_moved(&cluster, "web").await;
     replica.stop().await.unwrap();
 }
 
@@ -261,8 +256,7 @@ async fn a_secret_that_cannot_be_used_is_replaced() {
     })
     .await;
     rolling_update(&cluster, 0).await;
-    eventually_counts(&cluster, "web", &MOVED).await;
-    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_moved(&cluster, "web").await;
     replica.stop().await.unwrap();
 }
 
