@@ -31,14 +31,14 @@ use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
 
 /// So many touches in a row may leave slices without their hints before that is told: the API server learns of an
 /// allocation a moment after it was written.
-const PATIENCE: u32 = 4;
+const MAX_FRUITLESS_TOUCHES: u32 = 4;
 /// The delay before slices without their hints are touched again; it doubles up to …
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// … this. One Service at a time is touched sooner, …
 const LAST_DELAY: Duration = Duration::from_secs(30);
 /// … after so long at most: as soon as one has its hints, the others are touched, too. They take turns, because what keeps
 /// hints from one Service may be its own fault.
-const SCOUT_DELAY: Duration = Duration::from_secs(4);
+const PROBE_DELAY: Duration = Duration::from_secs(4);
 
 /// What guard mode keeps in memory. Losing it does no harm.
 #[derive(Debug)]
@@ -51,12 +51,12 @@ pub(crate) struct Guard {
 #[derive(Debug, Default)]
 struct States {
     by_service: BTreeMap<Key, State>,
-    scout: Option<Scout>,
+    probe: Option<Probe>,
 }
 
-/// The Service that looks out for all that lack their hints.
+/// The Service that is touched more often than the others that lack their hints, to see whether hints are written again.
 #[derive(Debug)]
-struct Scout {
+struct Probe {
     service: Key,
     /// Whether it was touched since it is its turn. Its turn ends when it is touched once more.
     was_touched: bool,
@@ -64,8 +64,8 @@ struct Scout {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often in a row slices were touched in vain.
-    in_vain: u32,
+    /// Touches in a row after which slices still had no hints.
+    fruitless_touches: u32,
     /// When the allocation was put out of effect.
     released: Option<Instant>,
 }
@@ -91,17 +91,17 @@ impl Guard {
     fn touched(&self, service: &Key, lacking: usize) -> (Option<Duration>, Vec<Key>) {
         let mut states = self.states.lock();
         let state = states.by_service.entry(service.clone()).or_default();
-        let was_in_vain = state.in_vain > 0;
+        let had_fruitless = state.fruitless_touches > 0;
         state.released = None;
-        state.in_vain = if lacking == 0 { 0 } else { state.in_vain + 1 };
-        let in_vain = state.in_vain;
-        if in_vain == 0 {
+        state.fruitless_touches = if lacking == 0 { 0 } else { state.fruitless_touches + 1 };
+        let fruitless_touches = state.fruitless_touches;
+        if fruitless_touches == 0 {
             let waiting =
-                if was_in_vain { states.lacking().cloned().collect() } else { Vec::new() };
+                if had_fruitless { states.lacking().cloned().collect() } else { Vec::new() };
             return (None, waiting);
         }
         let (last, next) = states.turn(service);
-        (Some(delay(in_vain).min(last)), next.into_iter().collect())
+        (Some(delay(fruitless_touches).min(last)), next.into_iter().collect())
     }
 
     fn with<T>(&self, service: &Key, work: impl FnOnce(&mut State) -> T) -> T {
@@ -112,31 +112,31 @@ impl Guard {
 impl States {
     /// The Services that were touched in vain.
     fn lacking(&self) -> impl Iterator<Item = &Key> {
-        self.by_service.iter().filter(|(_, state)| state.in_vain > 0).map(|(key, _)| key)
+        self.by_service.iter().filter(|(_, state)| state.fruitless_touches > 0).map(|(key, _)| key)
     }
 
-    /// Notes that a Service was touched in vain. Returns the longest delay before it is touched again, and whose turn it is
+    /// Notes a touch after which the slices of a Service still had no hints. Returns the longest delay before it is touched again, and whose turn it is
     /// from now on, if that changes.
     fn turn(&mut self, service: &Key) -> (Duration, Option<Key>) {
-        let scout = self.scout.take();
-        let is_lacking = |scout: &Scout| self.lacking().any(|key| *key == scout.service);
-        let Some(scout) = scout.filter(is_lacking) else {
-            self.scout = Some(Scout { service: service.clone(), was_touched: true });
-            return (SCOUT_DELAY, None);
+        let probe = self.probe.take();
+        let is_lacking = |probe: &Probe| self.lacking().any(|key| *key == probe.service);
+        let Some(probe) = probe.filter(is_lacking) else {
+            self.probe = Some(Probe { service: service.clone(), was_touched: true });
+            return (PROBE_DELAY, None);
         };
-        if scout.service != *service {
-            self.scout = Some(scout);
+        if probe.service != *service {
+            self.probe = Some(probe);
             return (LAST_DELAY, None);
         }
         let next = self.lacking().find(|key| *key > service).or_else(|| self.lacking().next());
-        match next.filter(|next| scout.was_touched && *next != service).cloned() {
+        match next.filter(|next| probe.was_touched && *next != service).cloned() {
             Some(next) => {
-                self.scout = Some(Scout { service: next.clone(), was_touched: false });
+                self.probe = Some(Probe { service: next.clone(), was_touched: false });
                 (LAST_DELAY, Some(next))
             }
             None => {
-                self.scout = Some(Scout { was_touched: true, ..scout });
-                (SCOUT_DELAY, None)
+                self.probe = Some(Probe { was_touched: true, ..probe });
+                (PROBE_DELAY, None)
             }
         }
     }
@@ -207,7 +207,7 @@ impl<L: IndexListener> Syncer<L> {
         let standing = match (asked, floor) {
             (Guarded::Hints(_), None) => Standing::Known(Code::GuardLimitReached),
             (_, None) => Standing::NoHints,
-            (_, Some(floor)) => standing(guard.with(key, |state| state.in_vain), floor),
+            (_, Some(floor)) => standing(guard.with(key, |state| state.fruitless_touches), floor),
         };
         self.report_guarded(&subject, &requested, &plan, standing).await?;
         Ok(retry.or(again))
@@ -421,11 +421,11 @@ async fn confirmed<E>(
     }
 }
 
-/// What is known about the hints of a Service, after its slices were touched in vain so often.
-fn standing(in_vain: u32, floor: FloorState) -> Standing {
+/// What is known about the hints of a Service, after so many fruitless touches in a row.
+fn standing(fruitless_touches: u32, floor: FloorState) -> Standing {
     match floor.noted {
-        _ if in_vain >= PATIENCE => Standing::Known(Code::HintsNotEnforced),
-        _ if in_vain > 0 => Standing::Unknown,
+        _ if fruitless_touches >= MAX_FRUITLESS_TOUCHES => Standing::Known(Code::HintsNotEnforced),
+        _ if fruitless_touches > 0 => Standing::Unknown,
         Some(Floor::Withdrawn) => Standing::Known(Code::FloorWithdrawn),
         _ if floor.refused => Standing::Known(Code::FloorRefused),
         _ => Standing::Known(Code::HintsEnforced),
@@ -436,9 +436,9 @@ fn failed(action: &str, subject: &Subject<'_>, error: ApiError) -> SyncError {
     write_error(&format!("failed to {action}"), subject.service, error)
 }
 
-/// The delay after slices were touched in vain so often in a row.
-fn delay(in_vain: u32) -> Duration {
-    let doublings = in_vain.saturating_sub(1).min(10);
+/// The delay after so many fruitless touches in a row.
+fn delay(fruitless_touches: u32) -> Duration {
+    let doublings = fruitless_touches.saturating_sub(1).min(10);
     FIRST_DELAY.saturating_mul(1 << doublings)
 }
 
@@ -501,7 +501,7 @@ mod tests {
         let (guard, api, web) = (guard(), key("api"), key("web"));
         for round in 0..9 {
             let expected = |last: Duration| (Some(delay(round + 1).min(last)), Vec::new());
-            assert_eq!(guard.touched(&api, 1), expected(SCOUT_DELAY), "alone: {round}");
+            assert_eq!(guard.touched(&api, 1), expected(PROBE_DELAY), "alone: {round}");
         }
         assert_eq!(guard.touched(&web, 2), (Some(delay(1)), Vec::new()));
         assert_eq!(guard.touched(&key("db"), 0), (None, Vec::new()), "it never lacked any");
@@ -516,21 +516,21 @@ mod tests {
         let (guard, names) = (guard(), ["a", "b", "c"]);
         for name in names {
             // Long enough that every delay is the longest.
-            guard.with(&key(name), |state| state.in_vain = 20);
+            guard.with(&key(name), |state| state.fruitless_touches = 20);
         }
         let mut turn = key("a");
-        assert_eq!(guard.touched(&turn, 1), (Some(SCOUT_DELAY), Vec::new()));
+        assert_eq!(guard.touched(&turn, 1), (Some(PROBE_DELAY), Vec::new()));
         for expected in ["b", "c", "a", "b"] {
             let other = key(names.iter().find(|name| key(name) != turn).unwrap());
             assert_eq!(guard.touched(&other, 1), (Some(LAST_DELAY), Vec::new()), "not its turn");
             let next = key(expected);
             assert_eq!(guard.touched(&turn, 1), (Some(LAST_DELAY), vec![next.clone()]));
-            assert_eq!(guard.touched(&next, 1), (Some(SCOUT_DELAY), Vec::new()), "its turn");
+            assert_eq!(guard.touched(&next, 1), (Some(PROBE_DELAY), Vec::new()), "its turn");
             turn = next;
         }
         // The turn of one that is gone is taken by the next that is touched.
         guard.forget_state(&turn);
-        assert_eq!(guard.touched(&key("a"), 1), (Some(SCOUT_DELAY), Vec::new()));
+        assert_eq!(guard.touched(&key("a"), 1), (Some(PROBE_DELAY), Vec::new()));
     }
 
     #[test]
@@ -542,11 +542,11 @@ mod tests {
             (0, floor(gone, false), Standing::Known(Code::FloorWithdrawn)),
             (0, floor(None, true), Standing::Known(Code::FloorRefused)),
             (1, floor(set, false), Standing::Unknown),
-            (PATIENCE - 1, floor(gone, false), Standing::Unknown),
-            (PATIENCE, floor(set, false), Standing::Known(Code::HintsNotEnforced)),
+            (MAX_FRUITLESS_TOUCHES - 1, floor(gone, false), Standing::Unknown),
+            (MAX_FRUITLESS_TOUCHES, floor(set, false), Standing::Known(Code::HintsNotEnforced)),
         ];
-        for (in_vain, floor, expected) in rows {
-            assert_eq!(standing(in_vain, floor), expected, "{in_vain}");
+        for (fruitless_touches, floor, expected) in rows {
+            assert_eq!(standing(fruitless_touches, floor), expected, "{fruitless_touches}");
         }
     }
 }

@@ -27,7 +27,7 @@ use super::certificate::{Installed, Served};
 use super::review::{self, Outcome};
 
 /// How long a write of the configuration waits for the certificate, which the leader makes within a second.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CERTIFICATE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the configuration of the webhook is made of.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl Webhook {
     /// The certificates that the API server is to accept, once there are any.
     pub(crate) async fn bundle(&self) -> Result<String, ApiError> {
         let mut served = self.served.clone();
-        let bundle = match timeout(PATIENCE, served.wait_for(Option::is_some)).await {
+        let bundle = match timeout(CERTIFICATE_TIMEOUT, served.wait_for(Option::is_some)).await {
             Ok(Ok(served)) => served.as_ref().map(|served| served.bundle.clone()),
             Ok(Err(_)) | Err(_) => None,
         };
