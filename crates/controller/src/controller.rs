@@ -39,8 +39,8 @@ use crate::access::Reviewer;
 use crate::config::{Config, ConfigFile, GuardConfig, Mode};
 use crate::faults::Faults;
 use crate::guard::{
-    self, AllocationFollower, Allocations, Certificates, Guard, Holder, Keeper, Policy, Reviews,
-    Way, Webhook,
+    self, AdmissionKind, AllocationFollower, Allocations, Certificates, Guard, Holder, Keeper,
+    Policy, Reviews, Webhook,
 };
 use crate::metrics::Metrics;
 use crate::proxies::ProxyReadiness;
@@ -122,9 +122,9 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let allocations = Arc::new(Allocations::default());
     let started =
         Started { client: &client, leadership: &leadership, registry: &registry, checks: &checks };
-    let (way, webhook) =
-        started.way(by_webhook.then_some(&config.guard), &allocations, &mut watches).await?;
-    let policy = Arc::new(Policy::new(config.guard.max_service_names, way));
+    let (admission, webhook) =
+        started.admission(by_webhook.then_some(&config.guard), &allocations, &mut watches).await?;
+    let policy = Arc::new(Policy::new(config.guard.max_service_names, admission));
     if config.mode == Mode::Controller && !config.settings.upstream {
         let readiness = Arc::clone(&watched.listener.readiness);
         let form = config.content_type;
@@ -190,15 +190,15 @@ struct Started<'a> {
 
 impl Started<'_> {
     /// What puts hints into slices in guard mode; the webhook where one is configured, with its server.
-    async fn way(
+    async fn admission(
         &self,
         webhook: Option<&GuardConfig>,
         allocations: &Arc<Allocations>,
         tasks: &mut JoinSet<()>,
-    ) -> Result<(Way, Option<Server>), RunError> {
-        let Some(config) = webhook else { return Ok((Way::Policy, None)) };
-        let (way, server) = self.webhook(config, allocations, tasks).await?;
-        Ok((way, Some(server)))
+    ) -> Result<(AdmissionKind, Option<Server>), RunError> {
+        let Some(config) = webhook else { return Ok((AdmissionKind::Policy, None)) };
+        let (admission, server) = self.webhook(config, allocations, tasks).await?;
+        Ok((admission, Some(server)))
     }
 
     /// Starts the webhook of guard mode. Its certificate is looked after by tasks of the set.
@@ -207,7 +207,7 @@ impl Started<'_> {
         config: &GuardConfig,
         allocations: &Arc<Allocations>,
         tasks: &mut JoinSet<()>,
-    ) -> Result<(Way, Server), RunError> {
+    ) -> Result<(AdmissionKind, Server), RunError> {
         let answered = Metrics::reviews(self.registry)?;
         let tls = Arc::new(Tls::new(Certificate::SelfSigned)?);
         let reviews = Reviews { allocations: Arc::clone(allocations), answered };
@@ -229,7 +229,7 @@ impl Started<'_> {
             }
             Err("no certificate yet; the log says why".to_owned())
         });
-        Ok((Way::Webhook(Webhook { place, served: seen, installed }), server))
+        Ok((AdmissionKind::Webhook(Webhook { place, served: seen, installed }), server))
     }
 }
 

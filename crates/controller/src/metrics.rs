@@ -371,7 +371,7 @@ fn count<T: Ord>(values: impl Iterator<Item = T>) -> BTreeMap<T, f64> {
 mod tests {
     use super::*;
 
-    use crate::guard::Way;
+    use crate::guard::AdmissionKind;
     use zonewise_slices::slice::AddressType;
     use zonewise_testbed::page::keep_section;
     use zonewise_topology::reason::Reason;
@@ -385,7 +385,7 @@ mod tests {
         Metrics::stored(&registry, || 5).unwrap();
         let reasons =
             || ["HintsEnforced", "HintsNotEnforced", "HintsEnforced"].map(Box::from).to_vec();
-        let policy = Arc::new(Policy::new(9, Way::Policy));
+        let policy = Arc::new(Policy::new(9, AdmissionKind::Policy));
         Metrics::guarded(&registry, &policy, Vec::new, reasons).unwrap();
         Metrics::reviews(&registry).unwrap();
         (registry, metrics, states)

@@ -4,7 +4,7 @@
 //! ```text
 //!  sync ─────────► put in place, before the first allocation of a name ───┐
 //!                    │ known: what was written                            ▼
-//!  Keeper, every 3 s ┴► stored ≠ known, or wanted by nobody ──► API server: policy and bindings, or webhook
+//!  Keeper, every 3 s ┴► stored ≠ known, or not needed ────────► API server: policy and bindings, or webhook
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ const PERIOD: Duration = Duration::from_secs(3);
 pub(crate) struct Policy {
     /// The most names of Services that it is bound to.
     limit: usize,
-    way: Way,
+    admission: AdmissionKind,
     written: Mutex<Written>,
     /// Held while the configuration of the webhook is written, because each write has all Services.
     writing: tokio::sync::Mutex<()>,
@@ -44,7 +44,7 @@ pub(crate) struct Policy {
 
 /// What puts hints into slices.
 #[derive(Clone, Debug)]
-pub(crate) enum Way {
+pub(crate) enum AdmissionKind {
     /// The admission policy, with its bindings.
     Policy,
     /// The webhook.
@@ -103,9 +103,9 @@ impl Drop for Needed<'_> {
 
 impl Policy {
     /// With so many places.
-    pub(crate) fn new(limit: usize, way: Way) -> Self {
+    pub(crate) fn new(limit: usize, admission: AdmissionKind) -> Self {
         let (written, writing) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { limit, way, written, writing }
+        Self { limit, admission, written, writing }
     }
 
     /// A place for a Service during its sync: its binding is written before the allocation that tells the keeper so.
@@ -177,9 +177,9 @@ impl Policy {
     /// Whether hints are put into the slices of a Service, as far as this process knows.
     pub(crate) fn is_bound(&self, service: &Key) -> bool {
         let written = self.written.lock();
-        match &self.way {
-            Way::Policy => written.bindings.contains_key(&service.1),
-            Way::Webhook(_) => {
+        match &self.admission {
+            AdmissionKind::Policy => written.bindings.contains_key(&service.1),
+            AdmissionKind::Webhook(_) => {
                 written.configuration.as_ref().is_some_and(|one| one.selection.has(service))
             }
         }
@@ -192,15 +192,15 @@ impl Policy {
         service: &Key,
         in_force: impl FnOnce() -> Vec<Holder>,
     ) -> Result<(), ApiError> {
-        match &self.way {
-            Way::Policy => {
+        match &self.admission {
+            AdmissionKind::Policy => {
                 // Without the policy the API server refuses its bindings.
                 if !self.is_installed() {
                     self.install(client).await?;
                 }
                 self.bind(client, &service.1).await
             }
-            Way::Webhook(webhook) => {
+            AdmissionKind::Webhook(webhook) => {
                 let _writing = self.writing.lock().await;
                 // The sync before has written it for all that waited.
                 if self.is_bound(service) {
@@ -350,31 +350,31 @@ impl Keeper {
             }
             tell(looked);
             if is_placed && !is_tidy {
-                is_tidy = self.tidy().await;
+                is_tidy = self.remove_other_admission().await;
             }
             sleep(PERIOD).await;
         }
     }
 
-    /// Removes what puts hints into slices the other way, which an earlier start may have left: both come to the same, and
-    /// cost twice. Returns whether that is done.
-    async fn tidy(&self) -> bool {
-        let removed = match (&self.policy.way, self.may_write()) {
+    /// Removes the webhook where the policy is used, and the policy where the webhook is, which an earlier start may have
+    /// left: both come to the same, and cost twice. Returns whether that is done.
+    async fn remove_other_admission(&self) -> bool {
+        let removed = match (&self.policy.admission, self.may_write()) {
             (_, Err(_)) => return false,
-            (Way::Policy, _) => webhook::uninstall(&self.client).await,
-            (Way::Webhook(_), _) => remove_policy(&self.client).await,
+            (AdmissionKind::Policy, _) => webhook::uninstall(&self.client).await,
+            (AdmissionKind::Webhook(_), _) => remove_policy(&self.client).await,
         };
         match removed {
             Ok(()) => true,
             Err(ApiError::Forbidden(cause)) => {
                 tracing::debug!(
                     cause,
-                    "guard.admission leaves no right to remove what the other way would have left"
+                    "guard.admission leaves no right to remove what the other kind would have left"
                 );
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "what the other way of guard mode may have left cannot be removed; it is tried again");
+                tracing::warn!(%error, "what the other kind of admission of guard mode may have left cannot be removed; it is tried again");
                 false
             }
         }
@@ -383,37 +383,37 @@ impl Keeper {
     /// Puts everything in place. Returns whether something was not as this process had written it.
     async fn look(&self, in_force: impl Fn() -> Vec<Holder>) -> Result<bool, KeepError> {
         self.may_write()?;
-        match &self.policy.way {
-            Way::Policy => {
+        match &self.policy.admission {
+            AdmissionKind::Policy => {
                 let is_new = self.policy.install(&self.client).await?;
                 Ok(self.look_at_bindings(|| self.policy.names(in_force())).await? || is_new)
             }
-            Way::Webhook(webhook) => {
+            AdmissionKind::Webhook(webhook) => {
                 Ok(self.policy.keep_configuration(webhook, &self.client, in_force).await?)
             }
         }
     }
 
-    /// Writes the bindings that are not as they should be, and deletes those that nobody wants. Returns whether one was
+    /// Writes the bindings that are not as they should be, and deletes those whose name no Service under guard mode has. Returns whether one was
     /// written.
     async fn look_at_bindings(
         &self,
         names: impl Fn() -> BTreeSet<Name>,
     ) -> Result<bool, KeepError> {
         let stored = requests::bindings(&self.client).await?;
-        // Asked after the list, so that a binding in the list is not taken for one that nobody wants because its
+        // Asked after the list, so that a binding in the list is not deleted because its
         // allocation was written meanwhile.
         let wanted = names();
         let mut is_written = false;
         for service in wanted.iter().filter(|name| self.policy.differs(name, stored.get(*name))) {
             self.may_write()?;
             is_written |=
-                went_well("written", service, self.policy.bind(&self.client, service).await)?;
+                is_done("written", service, self.policy.bind(&self.client, service).await)?;
         }
         for service in stored.keys().filter(|service| !wanted.contains(*service)) {
             self.may_write()?;
             if self.policy.forget(service) {
-                went_well("deleted", service, requests::unbind(&self.client, service).await)?;
+                is_done("deleted", service, requests::unbind(&self.client, service).await)?;
             }
         }
         Ok(is_written)
@@ -425,7 +425,7 @@ impl Keeper {
 }
 
 /// Whether a write about one binding was carried out. What fails for this one alone is logged, and the others go on.
-fn went_well(action: &str, service: &Name, answer: Result<(), ApiError>) -> Result<bool, ApiError> {
+fn is_done(action: &str, service: &Name, answer: Result<(), ApiError>) -> Result<bool, ApiError> {
     match answer {
         Ok(()) => Ok(true),
         Err(error) if error.is_general() => Err(error),
@@ -510,7 +510,7 @@ mod tests {
     }
 
     fn keeper(client: Client, leadership: Leadership) -> Keeper {
-        Keeper { client, leadership, policy: Arc::new(Policy::new(9, Way::Policy)) }
+        Keeper { client, leadership, policy: Arc::new(Policy::new(9, AdmissionKind::Policy)) }
     }
 
     #[test]
@@ -557,7 +557,7 @@ mod tests {
 
     #[test]
     fn places_are_given_once_and_who_waits_gets_those_that_become_free() {
-        let policy = Policy::new(2, Way::Policy);
+        let policy = Policy::new(2, AdmissionKind::Policy);
         let (web, api, db) = (key("shop", "web"), key("shop", "api"), key("bank", "db"));
         let holder = |service: &Key| Holder { since: "1".into(), service: service.clone() };
         let place =
@@ -637,8 +637,9 @@ mod tests {
         let served = Arc::new(Served::first("a.svc", 1_768_003_200).unwrap());
         // The last value stays when the sender is gone.
         let (served, installed) = (watch::channel(Some(served)).1, watch::channel(None).0);
-        let way = Way::Webhook(Webhook { place: Place::Service, served, installed });
-        let policy = Arc::new(Policy::new(9, way));
+        let admission =
+            AdmissionKind::Webhook(Webhook { place: Place::Service, served, installed });
+        let policy = Arc::new(Policy::new(9, admission));
         Keeper { client: server.client(), leadership: Leadership::always(), policy }
     }
 

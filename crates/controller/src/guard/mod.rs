@@ -35,7 +35,7 @@ use crate::config::Admission;
 
 pub(crate) use self::allocations::{AllocationFollower, Allocations};
 pub(crate) use self::certificate::Certificates;
-pub(crate) use self::keeper::{Keeper, Policy, Way};
+pub(crate) use self::keeper::{AdmissionKind, Keeper, Policy};
 pub(crate) use self::places::Holder;
 pub use self::remove::{Removed, remove};
 pub use self::review::{Outcome, answer};

@@ -449,7 +449,7 @@ mod tests {
 
     use serde_json::json;
 
-    use crate::guard::Way;
+    use crate::guard::AdmissionKind;
 
     fn service(uid: &str, field: Option<&str>) -> Service {
         serde_json::from_value(json!({
@@ -489,7 +489,7 @@ mod tests {
     }
 
     fn guard() -> Guard {
-        Guard::new(Arc::default(), Arc::new(Policy::new(9, Way::Policy)))
+        Guard::new(Arc::default(), Arc::new(Policy::new(9, AdmissionKind::Policy)))
     }
 
     fn key(name: &str) -> Key {
