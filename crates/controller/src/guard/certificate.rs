@@ -33,13 +33,13 @@ use zonewise_telemetry::tls::{CertificateError, Day, Pem, Tls};
 
 use super::IN_FORCE_AFTER;
 
-const DAY: i64 = 24 * 3600;
+const DAY_SECONDS: i64 = 24 * 3600;
 /// How long a certificate is valid. It begins a day early, for clocks that differ.
-const VALID: i64 = 90 * DAY;
+const VALIDITY_SECONDS: i64 = 90 * DAY_SECONDS;
 /// It is replaced when it is valid for less than this.
-const RENEWED: i64 = 30 * DAY;
+const RENEW_BEFORE_SECONDS: i64 = 30 * DAY_SECONDS;
 /// How often the Secret is looked at while something is to be done about it …
-const EAGER: Duration = Duration::from_secs(1);
+const UNSETTLED_PERIOD: Duration = Duration::from_secs(1);
 /// … and when not.
 const PERIOD: Duration = Duration::from_secs(30);
 /// How long a certificate is accepted after another one has followed it: until every replica has looked.
@@ -57,14 +57,14 @@ struct Held {
 
 impl Held {
     fn make(host: &str, now: i64) -> Result<Self, CertificateError> {
-        let expires = now + VALID;
-        let pair = Pem::self_signed(host, day(now - DAY), day(expires))?;
+        let expires = now + VALIDITY_SECONDS;
+        let pair = Pem::self_signed(host, day(now - DAY_SECONDS), day(expires))?;
         Ok(Self { pair, host: host.to_owned(), expires })
     }
 
     /// Whether it need not be replaced yet, for a server of this name.
     fn is_good(&self, host: &str, now: i64) -> bool {
-        self.host == host && self.expires - now > RENEWED
+        self.host == host && self.expires - now > RENEW_BEFORE_SECONDS
     }
 
     fn read(data: &BTreeMap<String, String>, keys: &Keys) -> Option<Self> {
@@ -230,7 +230,7 @@ impl Certificates {
             }
             let is_settled =
                 self.served.borrow().as_ref().is_some_and(|served| served.is_settled(&self.host));
-            sleep(if is_settled { PERIOD } else { EAGER }).await;
+            sleep(if is_settled { PERIOD } else { UNSETTLED_PERIOD }).await;
         }
     }
 
@@ -305,15 +305,19 @@ mod tests {
             ("b.svc", 0, false),
         ];
         for (host, days, expected) in rows {
-            assert_eq!(made.is_good(host, NOW + days * DAY), expected, "{host} after {days} days");
+            assert_eq!(
+                made.is_good(host, NOW + days * DAY_SECONDS),
+                expected,
+                "{host} after {days} days"
+            );
         }
-        assert_eq!((day(NOW), day(NOW + VALID)), ((2026, 1, 10), (2026, 4, 10)));
+        assert_eq!((day(NOW), day(NOW + VALIDITY_SECONDS)), ((2026, 1, 10), (2026, 4, 10)));
     }
 
     /// Serving with a certificate that the API server does not accept yet would cost hints.
     #[test]
     fn a_certificate_is_accepted_before_it_is_served_with_and_for_a_while_after() {
-        for (host, later) in [("a.svc", NOW + 60 * DAY), ("b.svc", NOW + DAY)] {
+        for (host, later) in [("a.svc", NOW + 60 * DAY_SECONDS), ("b.svc", NOW + DAY_SECONDS)] {
             let first = Served::first("a.svc", NOW).unwrap();
             let one = first.current.pair.certificate.clone();
             assert_eq!(first.bundle, one);
@@ -342,7 +346,7 @@ mod tests {
     #[test]
     fn what_has_ended_is_followed_at_once_and_what_was_prepared_in_vain_is_made_anew() {
         let first = Served::first("a.svc", NOW).unwrap();
-        let late = first.step("a.svc", NOW + 91 * DAY, UNKNOWN).unwrap().unwrap();
+        let late = first.step("a.svc", NOW + 91 * DAY_SECONDS, UNKNOWN).unwrap().unwrap();
         assert_ne!(late.current, first.current);
         assert_eq!((late.next, late.bundle), (None, late.current.pair.certificate));
         let prepared = first.prepared("b.svc", NOW).unwrap();
