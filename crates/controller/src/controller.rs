@@ -39,8 +39,8 @@ use crate::access::Reviewer;
 use crate::config::{Config, ConfigFile, GuardConfig, Mode};
 use crate::faults::Faults;
 use crate::guard::{
-    self, AdmissionKind, AllocationFollower, Allocations, Certificates, Guard, Holder, Keeper,
-    Policy, Reviews, Webhook,
+    self, AdmissionKind, AllocationFollower, Allocations, Certificates, Guard, Keeper, Policy,
+    QuotaHolder, Reviews, Webhook,
 };
 use crate::metrics::Metrics;
 use crate::proxies::ProxyReadiness;
@@ -247,7 +247,7 @@ fn protection(
 fn in_force<'a>(
     allocations: &'a Allocations,
     watched: &'a WatchedIndex<ServiceEnqueuer>,
-) -> impl Fn() -> Vec<Holder> + 'a {
+) -> impl Fn() -> Vec<QuotaHolder> + 'a {
     || allocations.in_force(|key| watched.index().service(key).is_some())
 }
 

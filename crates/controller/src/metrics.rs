@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use zonewise_slices::plan::{Counts, FamilyPlan};
 use zonewise_telemetry::metrics::{Counter, Family, Histogram, Kind, MetricError, Registry};
 
-use crate::guard::{Holder, Outcome, Policy};
+use crate::guard::{Outcome, Policy, QuotaHolder};
 use crate::queue::Queue;
 use crate::state::{ServiceState, ServiceStates};
 
@@ -194,7 +194,7 @@ impl Metrics {
     pub(crate) fn guarded(
         registry: &Registry,
         policy: &Arc<Policy>,
-        in_force: impl Fn() -> Vec<Holder> + Send + Sync + 'static,
+        in_force: impl Fn() -> Vec<QuotaHolder> + Send + Sync + 'static,
         reasons: impl Fn() -> Vec<Box<str>> + Send + Sync + 'static,
     ) -> Result<(), MetricError> {
         registry.collect(

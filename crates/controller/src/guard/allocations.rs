@@ -14,7 +14,7 @@ use zonewise_inventory::guard::{ALLOCATIONS, StoredAllocation};
 use zonewise_slices::guard::ZoneAllocation;
 use zonewise_slices::service::Service;
 
-use super::places::Holder;
+use super::name_quota::QuotaHolder;
 
 /// The stored allocations, by Service.
 #[derive(Debug, Default)]
@@ -50,11 +50,11 @@ impl Allocations {
 
     /// The Services that need a binding: those whose allocation has an effect, in any namespace. Anybody may create
     /// ZoneAllocations, and only those of Services count (`is_service`).
-    pub(crate) fn in_force(&self, is_service: impl Fn(&Key) -> bool) -> Vec<Holder> {
+    pub(crate) fn in_force(&self, is_service: impl Fn(&Key) -> bool) -> Vec<QuotaHolder> {
         let known = self.0.lock();
         let needed =
             known.iter().filter(|(key, stored)| stored.spec.has_effect() && is_service(key));
-        let holder = |(key, stored): (&Key, &StoredAllocation)| Holder {
+        let holder = |(key, stored): (&Key, &StoredAllocation)| QuotaHolder {
             since: stored.created().into(),
             service: key.clone(),
         };
@@ -153,8 +153,10 @@ mod tests {
             allocations.note(stored(name, "1", others));
         }
         let found = allocations.in_force(|(_, name)| **name != *foreign);
-        let web =
-            Holder { since: "2026-01-01T00:00:00Z".into(), service: ("shop".into(), "web".into()) };
+        let web = QuotaHolder {
+            since: "2026-01-01T00:00:00Z".into(),
+            service: ("shop".into(), "web".into()),
+        };
         assert_eq!(found, [web]);
     }
 }

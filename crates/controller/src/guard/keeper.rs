@@ -23,7 +23,7 @@ use zonewise_inventory::policy::{self as requests, Version};
 use zonewise_inventory::webhook::{self, Selection};
 
 use super::IN_FORCE_AFTER;
-use super::places::{Holder, Places};
+use super::name_quota::{NameQuota, QuotaHolder};
 use super::webhook::Webhook;
 
 /// The policy.
@@ -75,8 +75,8 @@ struct Configuration {
 
 impl Written {
     /// The places that are taken: by Services whose hints are in force, and by those that are about to be.
-    fn places(&self, limit: usize, in_force: Vec<Holder>) -> Places {
-        let mut places = Places::of(limit, in_force);
+    fn places(&self, limit: usize, in_force: Vec<QuotaHolder>) -> NameQuota {
+        let mut places = NameQuota::of(limit, in_force);
         self.needed.keys().for_each(|service| places.add(service));
         places
     }
@@ -113,7 +113,7 @@ impl Policy {
     pub(crate) fn place(
         &self,
         service: &Key,
-        in_force: impl FnOnce() -> Vec<Holder>,
+        in_force: impl FnOnce() -> Vec<QuotaHolder>,
     ) -> Option<Needed<'_>> {
         let mut written = self.written.lock();
         if !written.places(self.limit, in_force()).take(service) {
@@ -131,7 +131,7 @@ impl Policy {
     }
 
     /// The Services that waited for a place and can have one now. They do not wait any more.
-    pub(crate) fn admissible(&self, in_force: impl FnOnce() -> Vec<Holder>) -> Vec<Key> {
+    pub(crate) fn admissible(&self, in_force: impl FnOnce() -> Vec<QuotaHolder>) -> Vec<Key> {
         let mut written = self.written.lock();
         if written.waiting.is_empty() {
             return Vec::new();
@@ -145,14 +145,14 @@ impl Policy {
     }
 
     /// The names that are to be bound.
-    pub(crate) fn names(&self, in_force: Vec<Holder>) -> BTreeSet<Name> {
-        Places::of(self.limit, in_force).into_names()
+    pub(crate) fn names(&self, in_force: Vec<QuotaHolder>) -> BTreeSet<Name> {
+        NameQuota::of(self.limit, in_force).into_names()
     }
 
     /// The Services that the webhook is to be sent slices of.
-    fn selection(&self, in_force: &[Holder]) -> Selection {
+    fn selection(&self, in_force: &[QuotaHolder]) -> Selection {
         let names = self.names(in_force.to_vec());
-        let has_place = |holder: &Holder| names.contains(&holder.service.1);
+        let has_place = |holder: &QuotaHolder| names.contains(&holder.service.1);
         let mut selection = Selection::default();
         for holder in in_force.iter().filter(|holder| has_place(holder)) {
             selection.add(&holder.service);
@@ -190,7 +190,7 @@ impl Policy {
         &self,
         client: &Client,
         service: &Key,
-        in_force: impl FnOnce() -> Vec<Holder>,
+        in_force: impl FnOnce() -> Vec<QuotaHolder>,
     ) -> Result<(), ApiError> {
         match &self.admission {
             AdmissionKind::Policy => {
@@ -219,7 +219,7 @@ impl Policy {
         &self,
         webhook: &Webhook,
         client: &Client,
-        in_force: impl FnOnce() -> Vec<Holder>,
+        in_force: impl FnOnce() -> Vec<QuotaHolder>,
     ) -> Result<bool, ApiError> {
         let _writing = self.writing.lock().await;
         let bundle = webhook.bundle().await?;
@@ -335,7 +335,7 @@ impl Keeper {
     /// have a place now are `admitted`. Never ends.
     pub(crate) async fn keep(
         self,
-        in_force: impl Fn() -> Vec<Holder>,
+        in_force: impl Fn() -> Vec<QuotaHolder>,
         changed: impl Fn(),
         admitted: impl Fn(Vec<Key>),
     ) {
@@ -381,7 +381,7 @@ impl Keeper {
     }
 
     /// Puts everything in place. Returns whether something was not as this process had written it.
-    async fn look(&self, in_force: impl Fn() -> Vec<Holder>) -> Result<bool, KeepError> {
+    async fn look(&self, in_force: impl Fn() -> Vec<QuotaHolder>) -> Result<bool, KeepError> {
         self.may_write()?;
         match &self.policy.admission {
             AdmissionKind::Policy => {
@@ -504,8 +504,8 @@ mod tests {
         (namespace.into(), name.into())
     }
 
-    fn holders(names: &[&str]) -> Vec<Holder> {
-        let holder = |name: &&str| Holder { since: "1".into(), service: key("shop", name) };
+    fn holders(names: &[&str]) -> Vec<QuotaHolder> {
+        let holder = |name: &&str| QuotaHolder { since: "1".into(), service: key("shop", name) };
         names.iter().map(holder).collect()
     }
 
@@ -559,9 +559,9 @@ mod tests {
     fn places_are_given_once_and_who_waits_gets_those_that_become_free() {
         let policy = Policy::new(2, AdmissionKind::Policy);
         let (web, api, db) = (key("shop", "web"), key("shop", "api"), key("bank", "db"));
-        let holder = |service: &Key| Holder { since: "1".into(), service: service.clone() };
+        let holder = |service: &Key| QuotaHolder { since: "1".into(), service: service.clone() };
         let place =
-            |service: &Key, in_force: &[Holder]| policy.place(service, || in_force.to_vec());
+            |service: &Key, in_force: &[QuotaHolder]| policy.place(service, || in_force.to_vec());
         let first = place(&web, &[]).unwrap();
         assert!(place(&api, &[]).is_none(), "a sync under way has the namespace's share");
         let in_force = [holder(&web)];
@@ -667,7 +667,7 @@ mod tests {
         let server = Configured::default();
         let keeper = webhook_keeper(&server);
         let (web, api) = (key("shop", "web"), key("bank", "api"));
-        let holder = |service: &Key| Holder { since: "1".into(), service: service.clone() };
+        let holder = |service: &Key| QuotaHolder { since: "1".into(), service: service.clone() };
         let in_force = || vec![holder(&web), holder(&api)];
         assert!(keeper.look(|| vec![holder(&web)]).await.unwrap(), "it was not there");
         let place = keeper.policy.place(&api, || vec![holder(&web)]).unwrap();

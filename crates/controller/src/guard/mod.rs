@@ -17,7 +17,7 @@
 mod allocations;
 mod certificate;
 mod keeper;
-mod places;
+mod name_quota;
 mod remove;
 mod review;
 mod sync;
@@ -36,7 +36,7 @@ use crate::config::Admission;
 pub(crate) use self::allocations::{AllocationFollower, Allocations};
 pub(crate) use self::certificate::Certificates;
 pub(crate) use self::keeper::{AdmissionKind, Keeper, Policy};
-pub(crate) use self::places::Holder;
+pub(crate) use self::name_quota::QuotaHolder;
 pub use self::remove::{Removed, remove};
 pub use self::review::{Outcome, answer};
 pub(crate) use self::sync::Guard;

@@ -24,7 +24,7 @@ use zonewise_slices::slice::Slice;
 use zonewise_topology::reason::Code;
 
 use super::keeper::Needed;
-use super::{Allocations, Holder, IN_FORCE_AFTER, Policy};
+use super::{Allocations, IN_FORCE_AFTER, Policy, QuotaHolder};
 use crate::progress::Progress;
 use crate::status::{self, Standing};
 use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
@@ -227,7 +227,7 @@ impl<L: IndexListener> Syncer<L> {
     }
 
     /// The Services whose hints are in force.
-    fn in_force(&self, allocations: &Allocations) -> Vec<Holder> {
+    fn in_force(&self, allocations: &Allocations) -> Vec<QuotaHolder> {
         allocations.in_force(|key| self.watched.index().service(key).is_some())
     }
 

@@ -1,11 +1,11 @@
 //! Which names of Services guard mode keeps hints for, where more ask than there are places.
 //!
 //! ```text
-//!  in force, oldest first ─► Places ◄─ take ─ a Service that asks
+//!  in force, oldest first ─► NameQuota ◄─ take ─ a Service that asks
 //!                              └─► yes, or it waits until a place is free
 //! ```
 //!
-//! Each name makes every write of a slice of the built-in controller a little dearer, whoever has it. So there is a
+//! Each name makes every write of a slice by the built-in controller cost a little more, whoever has it. So there is a
 //! limit for all, and a namespace takes another place only while it has fewer than are still free: one alone gets half
 //! of them, the next one half of the rest. So no namespace alone can take all. Several can: each takes half of what is left,
 //! and whoever may create namespaces without end, or has about ten of them where there are a thousand places, leaves
@@ -18,7 +18,7 @@ use zonewise_common::name::{Key, Name};
 
 /// A Service whose hints are in force.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Holder {
+pub(crate) struct QuotaHolder {
     /// When it was allocated, as the API server writes times: their order is that of the texts.
     pub(crate) since: Box<str>,
     /// The Service.
@@ -27,25 +27,25 @@ pub(crate) struct Holder {
 
 /// The places that are taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct NameQuota {
     limit: usize,
     names: BTreeSet<Name>,
     /// How many names each namespace was the first to have.
     by_namespace: BTreeMap<Name, usize>,
 }
 
-impl Places {
+impl NameQuota {
     /// Those of the Services whose hints are in force. If these have more names than there are places, because the limit
     /// was lowered, the oldest stay.
-    pub(crate) fn of(limit: usize, mut holders: Vec<Holder>) -> Self {
+    pub(crate) fn of(limit: usize, mut holders: Vec<QuotaHolder>) -> Self {
         holders.sort();
-        let mut places = Self { limit, ..Self::default() };
-        for Holder { service, .. } in &holders {
-            if places.names.contains(&service.1) || places.free() > 0 {
-                places.add(service);
+        let mut quota = Self { limit, ..Self::default() };
+        for QuotaHolder { service, .. } in &holders {
+            if quota.names.contains(&service.1) || quota.free() > 0 {
+                quota.add(service);
             }
         }
-        places
+        quota
     }
 
     /// Notes a Service that was given a place.
@@ -84,16 +84,16 @@ mod tests {
         (namespace.into(), name.into())
     }
 
-    fn holder(since: &str, namespace: &str, name: &str) -> Holder {
-        Holder { since: since.into(), service: key(namespace, name) }
+    fn holder(since: &str, namespace: &str, name: &str) -> QuotaHolder {
+        QuotaHolder { since: since.into(), service: key(namespace, name) }
     }
 
     /// How many of its thousand Services each namespace gets in, one namespace after the other.
     fn granted(limit: usize, namespaces: &[&str]) -> Vec<usize> {
-        let mut places = Places::of(limit, Vec::new());
+        let mut quota = NameQuota::of(limit, Vec::new());
         let mut all = |namespace: &&str| {
             let names = (0..1000).map(|number| key(namespace, &format!("{namespace}-{number}")));
-            names.filter(|service| places.take(service)).count()
+            names.filter(|service| quota.take(service)).count()
         };
         namespaces.iter().map(&mut all).collect()
     }
@@ -108,13 +108,12 @@ mod tests {
         assert_eq!(granted(1, &["a", "b"]), [1, 0]);
         assert_eq!(granted(2, &["a", "b"]), [1, 1]);
         let many: Vec<String> = (0..9).map(|number| format!("n{number}")).collect();
-        let mut places = Places::of(1000, Vec::new());
+        let mut quota = NameQuota::of(1000, Vec::new());
         // In turns, nine namespaces get a hundred each.
         let mut counts = vec![0; many.len()];
         for round in 0..200 {
             for (namespace, count) in many.iter().zip(&mut counts) {
-                *count +=
-                    usize::from(places.take(&key(namespace, &format!("{namespace}-{round}"))));
+                *count += usize::from(quota.take(&key(namespace, &format!("{namespace}-{round}"))));
             }
         }
         assert_eq!(counts, [100; 9]);
@@ -122,27 +121,27 @@ mod tests {
 
     #[test]
     fn a_name_that_has_a_place_costs_nothing_in_another_namespace() {
-        let mut places = Places::of(3, vec![holder("1", "a", "web"), holder("1", "a", "api")]);
-        assert!(places.take(&key("b", "web")));
-        assert!(places.take(&key("b", "db")), "it is b's first");
-        assert!(places.take(&key("b", "api")));
-        assert!(!places.take(&key("c", "other")));
-        assert_eq!(places.into_names(), ["api", "db", "web"].map(Name::from).into());
+        let mut quota = NameQuota::of(3, vec![holder("1", "a", "web"), holder("1", "a", "api")]);
+        assert!(quota.take(&key("b", "web")));
+        assert!(quota.take(&key("b", "db")), "it is b's first");
+        assert!(quota.take(&key("b", "api")));
+        assert!(!quota.take(&key("c", "other")));
+        assert_eq!(quota.into_names(), ["api", "db", "web"].map(Name::from).into());
         // Who shares names still has but half of what is left: a name counts for who had it first.
         let shared = |number: usize| ["a", "b"].map(|space| key(space, &format!("web-{number}")));
-        let mut places = Places::of(100, Vec::new());
-        let granted = (0..100).flat_map(shared).filter(|service| places.take(service)).count();
-        assert_eq!((granted, places.into_names().len()), (125, 75));
+        let mut quota = NameQuota::of(100, Vec::new());
+        let granted = (0..100).flat_map(shared).filter(|service| quota.take(service)).count();
+        assert_eq!((granted, quota.into_names().len()), (125, 75));
     }
 
     #[test]
     fn who_is_in_force_stays_and_with_a_lower_limit_the_oldest() {
         let holders = ["3", "1", "2"].map(|since| holder(since, "a", &format!("web-{since}")));
-        let names = |limit| Places::of(limit, holders.to_vec()).into_names();
+        let names = |limit| NameQuota::of(limit, holders.to_vec()).into_names();
         assert_eq!(names(3).len(), 3, "more than a namespace would be given now");
         assert_eq!(names(2), BTreeSet::from(["web-1".into(), "web-2".into()]));
-        let mut full = Places::of(2, holders.to_vec());
-        let stays = |places: &mut Places, name: &str| places.take(&key("a", name));
+        let mut full = NameQuota::of(2, holders.to_vec());
+        let stays = |quota: &mut NameQuota, name: &str| quota.take(&key("a", name));
         assert_eq!(
             ["web-1", "web-2", "web-3"].map(|name| stays(&mut full, name)),
             [true, true, false]
