@@ -23,7 +23,7 @@ use thiserror::Error;
 use zonewise_cluster::lease;
 use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
-use zonewise_inventory::webhook::Place;
+use zonewise_inventory::webhook::WebhookTarget;
 use zonewise_slices::settings::{FeatureGates, Gate, Settings, Settling};
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_telemetry::tls::Certificate;
@@ -70,7 +70,7 @@ pub struct GuardConfig {
     /// The address that the webhook is served on.
     pub webhook_address: SocketAddr,
     /// Where the API server finds the webhook.
-    pub webhook_place: Place,
+    pub webhook_target: WebhookTarget,
 }
 
 /// What puts hints into slices in guard mode.
@@ -289,13 +289,13 @@ impl GuardFile {
             max_service_names: names as usize,
             admission: self.admission.unwrap_or_default(),
             webhook_address: webhook.address.unwrap_or(([0, 0, 0, 0], 10273).into()),
-            webhook_place: url.map_or(Ok(Place::Service), place)?,
+            webhook_target: url.map_or(Ok(WebhookTarget::Service), webhook_target)?,
         })
     }
 }
 
-/// The place of a webhook with this URL.
-fn place(url: String) -> Result<Place, ConfigError> {
+/// The target of a webhook with this URL.
+fn webhook_target(url: String) -> Result<WebhookTarget, ConfigError> {
     let host = url.strip_prefix("https://").unwrap_or_default();
     if host.is_empty() || host.contains(['/', '?', '#', '@']) || host.contains(char::is_whitespace)
     {
@@ -303,7 +303,7 @@ fn place(url: String) -> Result<Place, ConfigError> {
             "guard.webhook.url must be https:// and a host, with a port if need be and without a path, not `{url}`"
         )));
     }
-    Ok(Place::Url(url))
+    Ok(WebhookTarget::Url(url))
 }
 
 /// What happens when a node does not report its CPU.
@@ -706,13 +706,13 @@ mod tests {
             max_service_names: 1000,
             admission: Admission::Auto,
             webhook_address: ([0, 0, 0, 0], 10273).into(),
-            webhook_place: Place::Service,
+            webhook_target: WebhookTarget::Service,
         };
         assert_eq!(read("").unwrap().guard, usual);
         assert_eq!(read("guard: { webhook: { url: '' } }").unwrap().guard, usual);
         let given = "guard: { admission: webhook, webhook: { url: 'https://[::1]:1' } }";
-        let webhook_place = Place::Url("https://[::1]:1".to_owned());
-        let expected = GuardConfig { admission: Admission::Webhook, webhook_place, ..usual };
+        let webhook_target = WebhookTarget::Url("https://[::1]:1".to_owned());
+        let expected = GuardConfig { admission: Admission::Webhook, webhook_target, ..usual };
         assert_eq!(read(given).unwrap().guard, expected);
     }
 

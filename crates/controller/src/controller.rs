@@ -214,9 +214,9 @@ impl Started<'_> {
         let server = guard::serve(config.webhook_address, &tls, reviews).await?;
         let (served, seen) = watch::channel(None);
         let (installed, accepted) = watch::channel(None);
-        let place = config.webhook_place.clone();
+        let target = config.webhook_target.clone();
         let (client, leadership) = (self.client.clone(), self.leadership.clone());
-        let host = place.host().to_owned();
+        let host = target.host().to_owned();
         let certificates =
             Certificates { client, leadership, host, tls, served, installed: accepted };
         tasks.spawn(certificates.keep());
@@ -229,7 +229,7 @@ impl Started<'_> {
             }
             Err("no certificate yet; the log says why".to_owned())
         });
-        Ok((AdmissionKind::Webhook(Webhook { place, served: seen, installed }), server))
+        Ok((AdmissionKind::Webhook(Webhook { target, served: seen, installed }), server))
     }
 }
 

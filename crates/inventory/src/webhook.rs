@@ -25,6 +25,8 @@ use crate::policy::{GUARD, Stored, Version};
 
 /// The name of the Service through which the API server reaches the webhook, and of the Secret with its certificate.
 pub const WEBHOOK: &str = "zonewise-guard-webhook";
+/// The name by which the API server finds that Service: NAME.NAMESPACE.svc.
+const WEBHOOK_HOST: &str = "zonewise-guard-webhook.zonewise-system.svc";
 /// The path at which it answers.
 pub const PATH: &str = "/hints";
 /// How long the API server waits for an answer, in seconds, before it writes a slice without.
@@ -32,18 +34,18 @@ const TIMEOUT: u8 = 1;
 
 /// Where the API server finds the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum WebhookTarget {
     /// Behind the Service [`WEBHOOK`] in [`SYSTEM_NAMESPACE`].
     Service,
     /// At this address, `https://` and a host, without a path.
     Url(String),
 }
 
-impl Place {
+impl WebhookTarget {
     /// The name or address that the certificate has to be for.
     pub fn host(&self) -> &str {
         match self {
-            Self::Service => "zonewise-guard-webhook.zonewise-system.svc",
+            Self::Service => WEBHOOK_HOST,
             Self::Url(url) => {
                 let authority = url.trim_start_matches("https://");
                 match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -116,11 +118,11 @@ impl Selection {
 /// in PEM.
 pub async fn install(
     client: &Client,
-    place: &Place,
+    target: &WebhookTarget,
     bundle: &str,
     selection: &Selection,
 ) -> Result<Version, ApiError> {
-    let document = configuration(place, bundle, selection);
+    let document = configuration(target, bundle, selection);
     let stored: Stored = apply(client, &path(), &document).await?;
     Ok(stored.metadata)
 }
@@ -145,7 +147,7 @@ fn path() -> String {
 
 /// A webhook that sees nothing but slices of the built-in controller, of these Services, and never keeps one from being
 /// written.
-fn configuration(place: &Place, bundle: &str, selection: &Selection) -> Value {
+fn configuration(target: &WebhookTarget, bundle: &str, selection: &Selection) -> Value {
     let webhook = json!({
         "name": "hints.guard.zonewise.dev",
         "admissionReviewVersions": ["v1"],
@@ -153,7 +155,7 @@ fn configuration(place: &Place, bundle: &str, selection: &Selection) -> Value {
         "failurePolicy": "Ignore",
         "timeoutSeconds": TIMEOUT,
         "reinvocationPolicy": "IfNeeded",
-        "clientConfig": place.client_config(bundle),
+        "clientConfig": target.client_config(bundle),
         "rules": [{
             "apiGroups": ["discovery.k8s.io"],
             "apiVersions": ["v1"],
@@ -251,7 +253,7 @@ mod tests {
     #[test]
     fn the_webhook_never_keeps_a_slice_from_being_written_and_sees_no_other_object() {
         let document = configuration(
-            &Place::Service,
+            &WebhookTarget::Service,
             "CA",
             &selection(&[("shop", "web"), ("shop", "api"), ("bank", "web")]),
         );
@@ -266,7 +268,7 @@ mod tests {
         });
         assert_eq!(webhook["objectSelector"], selected);
         assert_eq!(
-            configuration(&Place::Service, "CA", &Selection::default())["webhooks"],
+            configuration(&WebhookTarget::Service, "CA", &Selection::default())["webhooks"],
             json!([])
         );
         assert_eq!(document["metadata"]["annotations"]["admissions.enforcer/disabled"], "true");
@@ -276,7 +278,7 @@ mod tests {
     #[test]
     fn namespaces_without_a_guarded_service_are_not_selected_as_long_as_they_can_be_listed() {
         let of = |selection: &Selection| {
-            let document = configuration(&Place::Service, "CA", selection);
+            let document = configuration(&WebhookTarget::Service, "CA", selection);
             let one = &document["webhooks"][0]["namespaceSelector"]["matchExpressions"][0];
             assert_eq!(one["key"], "kubernetes.io/metadata.name");
             (one["operator"].clone(), one["values"].clone())
@@ -294,15 +296,15 @@ mod tests {
     #[test]
     fn the_certificate_is_for_where_the_api_server_finds_the_webhook() {
         let rows = [
-            (Place::Service, format!("{WEBHOOK}.{SYSTEM_NAMESPACE}.svc")),
-            (Place::Url("https://127.0.0.1:10273".into()), "127.0.0.1".into()),
-            (Place::Url("https://[::1]:10273".into()), "::1".into()),
-            (Place::Url("https://guard.example.com".into()), "guard.example.com".into()),
+            (WebhookTarget::Service, format!("{WEBHOOK}.{SYSTEM_NAMESPACE}.svc")),
+            (WebhookTarget::Url("https://127.0.0.1:10273".into()), "127.0.0.1".into()),
+            (WebhookTarget::Url("https://[::1]:10273".into()), "::1".into()),
+            (WebhookTarget::Url("https://guard.example.com".into()), "guard.example.com".into()),
         ];
-        for (place, host) in rows {
-            assert_eq!(place.host(), host);
+        for (target, host) in rows {
+            assert_eq!(target.host(), host);
         }
-        let config = Place::Url("https://[::1]:1".into()).client_config("CA");
+        let config = WebhookTarget::Url("https://[::1]:1".into()).client_config("CA");
         assert_eq!(config, json!({ "url": "https://[::1]:1/hints", "caBundle": "Q0E=" }));
     }
 }

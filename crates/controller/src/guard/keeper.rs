@@ -464,7 +464,7 @@ mod tests {
     use serde_json::json;
     use tokio::sync::watch;
     use zonewise_cluster::lease::{self, ElectionConfig};
-    use zonewise_inventory::webhook::Place;
+    use zonewise_inventory::webhook::WebhookTarget;
 
     use crate::guard::certificate::Served;
 
@@ -638,7 +638,7 @@ mod tests {
         // The last value stays when the sender is gone.
         let (served, installed) = (watch::channel(Some(served)).1, watch::channel(None).0);
         let admission =
-            AdmissionKind::Webhook(Webhook { place: Place::Service, served, installed });
+            AdmissionKind::Webhook(Webhook { target: WebhookTarget::Service, served, installed });
         let policy = Arc::new(Policy::new(9, admission));
         Keeper { client: server.client(), leadership: Leadership::always(), policy }
     }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use zonewise_cluster::api::ApiError;
 use zonewise_inventory::policy::Version;
-use zonewise_inventory::webhook::{self as requests, PATH, Place, Selection};
+use zonewise_inventory::webhook::{self as requests, PATH, Selection, WebhookTarget};
 use zonewise_telemetry::health::ListenError;
 use zonewise_telemetry::metrics::{Counter, Family};
 use zonewise_telemetry::posts::{self, Answerer, Posts};
@@ -32,7 +32,7 @@ const CERTIFICATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// What the configuration of the webhook is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Webhook {
-    pub(crate) place: Place,
+    pub(crate) target: WebhookTarget,
     pub(crate) served: watch::Receiver<Option<Arc<Served>>>,
     /// What the configuration has, for those who look after the certificate.
     pub(crate) installed: watch::Sender<Installed>,
@@ -58,7 +58,7 @@ impl Webhook {
         bundle: &str,
         selection: &Selection,
     ) -> Result<Version, ApiError> {
-        let stored = requests::install(client, &self.place, bundle, selection).await?;
+        let stored = requests::install(client, &self.target, bundle, selection).await?;
         self.installed.send_if_modified(|installed| {
             let is_new = installed.as_ref().is_none_or(|(known, _)| known != bundle);
             if is_new {
