@@ -125,14 +125,14 @@ impl Memory {
 
 /// What flows to one endpoint of one Service have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Way {
+struct FlowEnds {
     protocol: u8,
     /// The address and port that the flow was made to.
     to: SocketAddr,
     endpoint: IpAddr,
 }
 
-impl Way {
+impl FlowEnds {
     fn of(flow: &Flow) -> Self {
         let to = SocketAddr::new(flow.original.dst, flow.original.dport);
         Self { protocol: flow.protocol, to, endpoint: flow.reply.src }
@@ -163,15 +163,20 @@ const MAX_GONE_ENDPOINTS: usize = 1000;
 
 impl EndpointZones {
     /// The Service that a flow was made to, and the zone of its endpoint.
-    fn of(&mut self, way: &Way, published: &Published, names: &ZoneNames) -> Option<(Key, Name)> {
-        let key = way.service(published)?;
+    fn of(
+        &mut self,
+        ends: &FlowEnds,
+        published: &Published,
+        names: &ZoneNames,
+    ) -> Option<(Key, Name)> {
+        let key = ends.service(published)?;
         let service = published.service(&key)?;
         let known = self.0.get(&key).filter(|known| Arc::ptr_eq(&known.service, &service));
         if known.is_none() {
             let before = self.0.remove(&key).map(|known| known.zones).unwrap_or_default();
             self.0.insert(key.clone(), ServiceZones::new(service, before, names));
         }
-        let zone = self.0.get(&key)?.zones.get(&way.endpoint).cloned()?;
+        let zone = self.0.get(&key)?.zones.get(&ends.endpoint).cloned()?;
         Some((key, zone))
     }
 
@@ -335,14 +340,14 @@ impl Meter {
     ) -> io::Result<()> {
         for _ in 0..PORTIONS {
             // Many flows of one kind end in a quarter of a second: their Service and zone are looked for once.
-            let mut found: BTreeMap<Way, Carried> = BTreeMap::new();
+            let mut found: BTreeMap<FlowEnds, Carried> = BTreeMap::new();
             let memory = &mut self.memory;
             let read = ended.read(PORTION, &mut |flow, carried| {
                 if flow.destination_translated {
                     if let Some(known) = just_ended.as_deref_mut() {
                         known.insert(hash(flow));
                     }
-                    *found.entry(Way::of(flow)).or_default() += memory.ended(flow, carried);
+                    *found.entry(FlowEnds::of(flow)).or_default() += memory.ended(flow, carried);
                 }
             })?;
             self.note(&found);
@@ -362,13 +367,13 @@ impl Meter {
             // The kernel prepares a portion before it is read. So a flow may be in it whose end has been read since.
             let mut just_ended = BTreeSet::new();
             for portion in 1.. {
-                let mut found: BTreeMap<Way, Carried> = BTreeMap::new();
+                let mut found: BTreeMap<FlowEnds, Carried> = BTreeMap::new();
                 let memory = &mut self.memory;
                 let more = listing.read(&mut |flow, carried| {
                     if !just_ended.contains(&hash(flow))
                         && let Some(more) = memory.goes_on(flow, carried)
                     {
-                        *found.entry(Way::of(flow)).or_default() += more;
+                        *found.entry(FlowEnds::of(flow)).or_default() += more;
                     }
                 })?;
                 if self.began {
@@ -389,12 +394,12 @@ impl Meter {
         Ok(())
     }
 
-    fn note(&mut self, found: &BTreeMap<Way, Carried>) {
+    fn note(&mut self, found: &BTreeMap<FlowEnds, Carried>) {
         let (endpoint_zones, published, names) =
             (&mut self.zones, &self.published, &self.zone_names);
         let placed: Vec<(Option<(Key, Name)>, Carried)> = found
             .iter()
-            .map(|(way, sum)| (endpoint_zones.of(way, published, names), *sum))
+            .map(|(ends, sum)| (endpoint_zones.of(ends, published, names), *sum))
             .collect();
         let mut ledger = published.connections();
         for (place, sum) in placed {
