@@ -87,6 +87,7 @@ replace_kube_proxy() {
   local node
   helm upgrade zonewise "$results/former/deploy/chart" --reuse-values --set proxy.mode=replace --set proxy.nodes=labelled \
     --wait --timeout 3m
+  kubectl -n kube-system get daemonset kube-proxy -o yaml | sed -E '/^  (creationTimestamp|resourceVersion|uid):/d' >"$results/kube-proxy.yaml"
   kubectl -n kube-system patch daemonset kube-proxy --type merge -p '{"spec":{
     "updateStrategy":{"type":"OnDelete","rollingUpdate":null},"template":{"spec":{"affinity":{
     "nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
@@ -151,8 +152,7 @@ uninstall() {
 
 # The last step of going back. Each restart of kube-proxy refuses connections for a moment, with zonewise or without it.
 restore_daemon_set() {
-  kubectl -n kube-system patch daemonset kube-proxy --type json -p '[{"op":"remove","path":"/spec/template/spec/affinity"},
-    {"op":"replace","path":"/spec/updateStrategy","value":{"type":"RollingUpdate"}}]' >/dev/null
+  kubectl replace -f "$results/kube-proxy.yaml" >/dev/null
   kubectl -n kube-system rollout status daemonset kube-proxy --timeout=120s >/dev/null
 }
 
