@@ -1,5 +1,5 @@
 //! What objects cost in JSON and in protobuf: reading one, from bytes that a real API server has sent, and whole lists
-//! of that server; writing slices; and what ways of reading all Pods in protobuf cost the server.
+//! of that server; writing slices, Leases and Events; and what ways of reading all Pods in protobuf cost the server.
 //!
 //! ```text
 //!  ZONEWISE_REFERENCE=$(scripts/reference bench) cargo bench --package zonewise-inventory --bench forms
@@ -290,16 +290,85 @@ async fn writes(cluster: &Cluster) {
                 sums[form] += spent / TURNS as f64;
             }
         }
-        for (how, [json, protobuf]) in ["created", "replaced"].into_iter().zip(sums) {
-            lines.push(vec![
-                format!("{endpoints} endpoints, {how}"),
-                format!("{json:.1} ms"),
-                format!("{protobuf:.1} ms"),
-                format!("{:.2}", protobuf / json),
-            ]);
+        for (how, sums) in ["created", "replaced"].into_iter().zip(sums) {
+            lines.push(write_row(format!("{endpoints} endpoints, {how}"), sums));
         }
     }
     println!("{}\n", table::markdown(&lines));
+}
+
+/// Sends a request with a body of this form, and returns the answer in the same form.
+async fn exchange(
+    client: &kube::Client,
+    request: http::request::Builder,
+    form: &str,
+    body: Vec<u8>,
+) -> Vec<u8> {
+    let request = request.header("accept", form).header("content-type", form);
+    let response = client.send(request.body(Body::from(body)).unwrap()).await.unwrap();
+    assert!(response.status().is_success(), "{}", response.status());
+    response.into_body().collect().await.unwrap().to_bytes().to_vec()
+}
+
+/// Replaces an object again and again by what the server has answered, with one digit changed. Returns the CPU time of the
+/// server for one write, in milliseconds.
+async fn rewrite_turn(cluster: &Cluster, path: &str, form: &str) -> f64 {
+    let client = cluster.admin().unwrap();
+    let mut object = exchange(&client, Request::get(path), form, Vec::new()).await;
+    let begun = cluster.apiserver_cpu_seconds().unwrap();
+    for _ in 0..WRITES {
+        let digit = object.windows(MARK.len()).position(|part| part == MARK).unwrap() + MARK.len();
+        object[digit] = if object[digit] == b'0' { b'1' } else { b'0' };
+        object = exchange(&client, Request::put(path), form, object).await;
+    }
+    (cluster.apiserver_cpu_seconds().unwrap() - begun) * 1000.0 / WRITES as f64
+}
+
+/// What stands before the digit that changes.
+const MARK: &[u8] = b"replaced-";
+
+/// What replacing small objects costs the server: a Lease, as an elected leader renews it, and an Event.
+async fn small_writes(cluster: &Cluster) {
+    let metadata = json!({ "namespace": "bench", "name": "small" });
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
+        "spec": { "holderIdentity": "replaced-0", "leaseDurationSeconds": 15,
+            "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z" },
+    });
+    let event = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": metadata, "type": "Normal",
+        "reason": "Measured", "action": "Measure", "note": "replaced-0", "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "zonewise.dev/bench", "reportingInstance": "bench",
+        "regarding": { "apiVersion": "v1", "kind": "Service", "namespace": "bench", "name": "web" },
+    });
+    cluster.create(&[lease, event]).await.unwrap();
+    let rows = [
+        ("a Lease, replaced", "/apis/coordination.k8s.io/v1/namespaces/bench/leases/small"),
+        ("an Event, replaced", "/apis/events.k8s.io/v1/namespaces/bench/events/small"),
+    ];
+    let header = ["CPU of the API server for a write", "JSON", "protobuf", "ratio"];
+    let mut lines = vec![header.map(str::to_owned).to_vec()];
+    for (name, path) in rows {
+        let mut sums = [0.0; 2];
+        for turn in 0..TURNS * 2 {
+            let form = [JSON_MEDIA_TYPE, MEDIA_TYPE][turn % 2];
+            sums[turn % 2] += rewrite_turn(cluster, path, form).await / TURNS as f64;
+        }
+        lines.push(write_row(name.to_owned(), sums));
+    }
+    println!("{}\n", table::markdown(&lines));
+}
+
+const JSON_MEDIA_TYPE: &str = "application/json";
+
+/// A row about a write, in JSON and in protobuf.
+fn write_row(name: String, [json, protobuf]: [f64; 2]) -> Vec<String> {
+    vec![
+        name,
+        format!("{json:.2} ms"),
+        format!("{protobuf:.2} ms"),
+        format!("{:.2}", protobuf / json),
+    ]
 }
 
 /// What decoding one object costs.
@@ -371,7 +440,10 @@ async fn main() -> ExitCode {
         match part {
             "objects" => one_of_each(&cluster).await,
             "lists" => lists(&cluster).await,
-            "writes" => writes(&cluster).await,
+            "writes" => {
+                writes(&cluster).await;
+                small_writes(&cluster).await;
+            }
             _ => ways(&cluster).await,
         }
     }
