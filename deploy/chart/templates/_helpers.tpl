@@ -48,14 +48,18 @@ subjects:
 {{- end -}}
 {{- end -}}
 
+{{/* "true" where this API server has MutatingAdmissionPolicy; empty where it has not, or cannot be asked. */}}
+{{- define "zonewise.hasPolicies" -}}
+{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}true{{- end -}}
+{{- end -}}
+
 {{/*
 "true" where the controller serves the webhook of guard mode: where it is asked for, and with "auto" where this API server
 has no MutatingAdmissionPolicy, or cannot be asked.
 */}}
 {{- define "zonewise.webhook" -}}
 {{- $admission := include "zonewise.admission" . -}}
-{{- $hasPolicy := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
-{{- if or (eq $admission "webhook") (and (eq $admission "auto") (not $hasPolicy)) -}}true{{- end -}}
+{{- if or (eq $admission "webhook") (and (eq $admission "auto") (not (include "zonewise.hasPolicies" .))) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Where kubectl finds the address of the API server that it uses itself. */}}

@@ -442,12 +442,14 @@ pub(super) async fn remove(client: &Client) -> Result<(), ApiError> {
     remove_policy(client).await
 }
 
-/// Removes the bindings and the policy.
+/// Removes the policy, and then the bindings. Where the webhook is used there is no right to these, and without the policy
+/// they do nothing.
 async fn remove_policy(client: &Client) -> Result<(), ApiError> {
+    requests::uninstall(client).await?;
     for service in requests::bindings(client).await?.keys() {
         requests::unbind(client, service).await?;
     }
-    requests::uninstall(client).await
+    Ok(())
 }
 
 fn document() -> Value {

@@ -56,6 +56,43 @@ async fn configuration(cluster: &Cluster) -> Option<Value> {
     objects.get("MutatingWebhookConfiguration", None, "zonewise-guard").await.unwrap()
 }
 
+/// Services in the three modes of the built-in controller: hints by the webhook stay, and nothing is written at rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn hints_by_the_webhook_stay_in_every_mode() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster_with(without_policies(), &[]).await;
+    let modes = ["none", "floor", "auto"];
+    for (number, mode) in modes.into_iter().enumerate() {
+        cluster.create(&pods(mode, 15 * number, PER_ZONE)).await.unwrap();
+        let mut object = annotated(mode, AUTO);
+        match mode {
+            "floor" => object["spec"]["trafficDistribution"] = "PreferSameZone".into(),
+            "auto" => {
+                object["metadata"]["annotations"]["service.kubernetes.io/topology-mode"] =
+                    "Auto".into();
+            }
+            _ => {}
+        }
+        cluster.create(&[object]).await.unwrap();
+    }
+    let [address] = free_addresses();
+    let webhook = replica(&cluster, "", address, address).await;
+    for mode in modes {
+        eventually_moved(&cluster, mode).await;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let mut before = Vec::new();
+    for mode in modes {
+        before.push(versions(&cluster, mode).await);
+    }
+    tokio::time::sleep(rest()).await;
+    for (mode, before) in modes.into_iter().zip(before) {
+        assert_eq!(versions(&cluster, mode).await, before, "{mode} at rest");
+        assert_eq!(super::counts(&cluster, mode).await, super::counted(&MOVED), "{mode}");
+    }
+    webhook.stop().await.unwrap();
+}
+
 /// Without admission policies, two replicas, and an API server that reaches the one that does not lead: hints stay, nothing
 /// is written at rest, and without the webhook endpoints flow on the floor.
 #[tokio::test(flavor = "multi_thread")]

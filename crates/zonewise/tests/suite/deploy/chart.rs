@@ -226,9 +226,9 @@ fn guard_mode_is_refused_where_kubernetes_is_too_old_for_it() {
     }
 }
 
-/// Kinds that the API server has, values, what may be done with the webhook's configuration, whether there are the webhook
-/// and rights to policies.
-type Rights<'a> = (&'a [&'a str], Vec<&'a str>, &'a [&'a str], bool, bool);
+/// Kinds that the API server has, values, what may be done with the webhook's configuration and with policies, and
+/// whether there is the webhook.
+type Rights<'a> = (&'a [&'a str], Vec<&'a str>, &'a [&'a str], &'a [&'a str], bool);
 
 /// Rights to policies and to webhooks, and an open port, are there where they may be needed, and only there.
 #[test]
@@ -238,22 +238,22 @@ fn the_rights_of_guard_mode_are_those_of_its_admission() {
     let (guard, other) = ("controller.mode=guard", "controller.mode=controller");
     let every: &[&str] = &["create", "delete", "get", "patch"];
     let rows: [Rights<'_>; 6] = [
-        (&[], vec![other, by_webhook], &[], false, false),
-        (&[], vec![guard], every, true, true),
-        (KINDS, vec![guard], &["delete"], false, true),
-        (&[], vec![guard, BY_POLICY], &[], false, true),
-        (&[], vec![guard, by_webhook], every, true, false),
-        (KINDS, vec![guard, by_webhook], every, true, false),
+        (&[], vec![other, by_webhook], &[], &[], false),
+        (&[], vec![guard], every, every, true),
+        (KINDS, vec![guard], &["delete"], every, false),
+        (&[], vec![guard, BY_POLICY], &[], every, false),
+        (&[], vec![guard, by_webhook], every, &[], true),
+        (KINDS, vec![guard, by_webhook], every, &["delete"], true),
     ];
-    for (kinds, values, configuration, webhook, policy) in rows {
+    let set =
+        |verbs: &[&str]| verbs.iter().map(|verb| (*verb).into()).collect::<BTreeSet<String>>();
+    for (kinds, values, configuration, policies, webhook) in rows {
         let others = ["observer.enabled=false", "networkPolicy.enabled=true"];
         let found = objects_for(kinds, &[&values[..], &others].concat());
         let may = |resource: &str| verbs(&found, resource);
-        let expected: BTreeSet<String> = configuration.iter().map(|verb| (*verb).into()).collect();
-        assert_eq!(may("mutatingwebhookconfigurations"), expected, "{kinds:?} {values:?}");
+        let found_rights = (may("mutatingwebhookconfigurations"), may("mutatingadmissionpolicies"));
+        assert_eq!(found_rights, (set(configuration), set(policies)), "{kinds:?} {values:?}");
         assert_eq!(!may("secrets").is_empty(), webhook, "{kinds:?} {values:?}");
-        let of_policies = !may("mutatingadmissionpolicies").is_empty();
-        assert_eq!(of_policies, policy, "{kinds:?} {values:?}");
         let pod = &find(&found, "Deployment")["spec"]["template"]["spec"];
         let ports = pod["containers"][0]["ports"].as_array().unwrap();
         let is_open = ports.iter().any(|port| port["containerPort"] == 10273);
