@@ -1,4 +1,4 @@
-# The proxy as a process on the nodes of a cluster. Each function is a line of the table: what was looked at, and what came of
+# The program of the image as a process on the nodes of a cluster. Each function is a line of the table: what was looked at, and what came of
 # it. It ends the run if that is not as it should be.
 
 readonly proxy_process='^/usr/local/bin/zonewise proxy ' verified='tables read as a whole, as SIGUSR1 asks'
@@ -102,6 +102,50 @@ survives_a_kill() {
   wait_until 30 'the next proxy on n1 has taken the tables over' has_taken_over n1
   rolled_out
   found 'SIGKILL' 'the rules stay, and the next process takes them over'
+}
+
+# A Pod of the image, whose kubeconfig names the API server as DNS has it. It may read what people may who observe.
+explainer() {
+  cat <<EOF
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: by-name, namespace: zonewise-system}
+data:
+  config: |
+    apiVersion: v1
+    kind: Config
+    current-context: by-name
+    contexts: [{name: by-name, context: {cluster: by-name, user: by-name}}]
+    clusters: [{name: by-name, cluster: {server: "https://kubernetes.default.svc", certificate-authority: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt}}]
+    users: [{name: by-name, user: {tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: by-name, namespace: zonewise-system}
+spec:
+  serviceAccountName: zonewise-observer
+  restartPolicy: Never
+  securityContext: {runAsNonRoot: true}
+  volumes: [{name: config, configMap: {name: by-name}}]
+  containers:
+    - name: explain
+      image: zonewise:$(version_of HEAD)
+      imagePullPolicy: Never
+      args: [explain, traffic/web, --kubeconfig, /etc/by-name/config]
+      volumeMounts: [{name: config, mountPath: /etc/by-name}]
+EOF
+}
+
+has_ended() { [[ "$(kubectl -n zonewise-system get pod by-name -o 'jsonpath={.status.phase}')" =~ ^(Succeeded|Failed)$ ]]; }
+
+resolves_names() {
+  local said
+  explainer | kubectl apply -f - >/dev/null
+  wait_until 60 'the Pod that explains traffic/web has ended' has_ended
+  said=$(kubectl -n zonewise-system logs by-name)
+  [[ "$said" == *traffic/web* ]] || fail "the image's program does not find the API server by its name: $said"
+  kubectl -n zonewise-system delete pod/by-name configmap/by-name --now >/dev/null
+  found '`explain` in a Pod, with `https://kubernetes.default.svc` in its kubeconfig' 'the name is resolved, and the Service explained'
 }
 
 processes_table() {
