@@ -22,8 +22,9 @@ about() { checked | awk -v name="$1" '/^[^ ]/ { on = ($1 == "✗" || $1 == "!") 
 is_found() { [ -n "$(about "$1")" ]; }
 is_mended() { [ -z "$(about "$1")" ]; }
 
-# Commands of a finding, with what the reader has to fill in.
-commands_of() { sed -n 's/^      //p' | sed -e 's|REGISTRY/||' -e "s/=ZONE$/=$(node_zone 2)/"; }
+# Commands of a finding, with what the reader has to fill in. kube-controller-manager is started by hand here, and can be told to
+# leave slices alone: guard mode, for control planes that others run, is left out, as `check --pre` says.
+commands_of() { sed -n 's/^      //p' | sed -e 's|REGISTRY/||' -e 's/ --set controller.mode=guard$//' -e "s/=ZONE$/=$(node_zone 2)/"; }
 
 # fault WHAT CHECK HOW: waits until it is found, mends it, and waits until it is gone. HOW is `printed` for the commands that were
 # printed, or a command that does what the fix says.
