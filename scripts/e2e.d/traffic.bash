@@ -30,13 +30,14 @@ caller_containers() {
   done
 }
 
-# The containers of a Pod of `web`, as lines of its template.
+# The containers of a Pod of `web`, as lines of its template. One that is deleted answers for as long as kube-proxy may need to
+# hear of it, as any Pod must that is to be removed without a failed request.
 web_containers() {
   cat <<EOF
       containers:
         - name: web
           image: $agnhost
-          args: [netexec, --http-port=8080]
+          args: [netexec, --http-port=8080, --delay-shutdown=5]
           readinessProbe: {httpGet: {path: /hostname, port: 8080}}
 EOF
 }
