@@ -41,5 +41,5 @@ pub use eventually::{eventually, eventually_equals};
 pub use gate::Gate;
 pub use manifests::manifests;
 pub use process::Process;
-pub use programs::{installed, program};
+pub use programs::{installed, minor_version, program};
 pub use requests::{Change, Objects, Watch};

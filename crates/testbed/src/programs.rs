@@ -48,6 +48,20 @@ pub fn program(name: &str) -> Result<PathBuf> {
     Ok(Programs::find()?.path(name))
 }
 
+/// The minor version of the API server among the reference programs: 36 for those that are pinned here, less where
+/// `ZONEWISE_REFERENCE` has older ones.
+///
+/// # Errors
+/// If it is missing and cannot be built, or does not say its version.
+pub fn minor_version() -> Result<u32> {
+    let program = program("kube-apiserver")?;
+    let output = Command::new(&program).arg("--version").output();
+    let output = output.with_context(|| format!("cannot run {}", program.display()))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let minor = said.split('.').nth(1).and_then(|minor| minor.parse().ok());
+    minor.with_context(|| format!("{} has no version in `{said}`", program.display()))
+}
+
 /// The path of a program that `scripts/setup tests` installs, such as `promtool`: on the path, or among
 /// the tools that the scripts keep in their cache.
 ///

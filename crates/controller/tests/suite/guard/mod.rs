@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use zonewise_slices::guard::ZoneAllocation;
 use zonewise_testbed::objects::{node, service};
 use zonewise_testbed::table::markdown;
-use zonewise_testbed::{Cluster, Options, Process, User, eventually, manifests};
+use zonewise_testbed::{Cluster, Options, Process, User, eventually, manifests, minor_version};
 
 use crate::common::{ROOT, Running, slices};
 
@@ -72,13 +72,21 @@ async fn install(cluster: &Cluster, services: &[String]) {
     tokio::time::sleep(Duration::from_secs(2)).await;
 }
 
-/// An API server as before Kubernetes 1.36, without MutatingAdmissionPolicy.
+/// An API server as before Kubernetes 1.36, without MutatingAdmissionPolicy; an older one where the programs are older.
 fn without_policies() -> Options {
+    if minor_version().unwrap() < 36 {
+        return Options::default();
+    }
     Options::default()
         .apiserver(
             "--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false",
         )
         .apiserver("--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy")
+}
+
+/// The floor, as the API server knows it.
+fn floor() -> &'static str {
+    if minor_version().unwrap() < 34 { "PreferClose" } else { "PreferSameZone" }
 }
 
 async fn guard(cluster: &Cluster) -> Running {

@@ -15,7 +15,7 @@ use zonewise_testbed::{Cluster, Process, User, eventually};
 use super::life::{MOVED, OWN_ZONE, PER_ZONE, eventually_moved, rolling_update};
 use super::{
     AUTO, allocation, annotated, cluster, cluster_with, edit, eventually_condition,
-    eventually_counts, get, install, pods, rest, tell, versions, without_policies,
+    eventually_counts, floor, get, install, pods, rest, tell, versions, without_policies,
 };
 use crate::common::{Running, free_addresses, slices, turn};
 
@@ -66,7 +66,7 @@ async fn hints_by_the_webhook_stay_in_every_mode() {
         cluster.create(&pods(mode, 15 * number, PER_ZONE)).await.unwrap();
         let mut object = annotated(mode, AUTO);
         match mode {
-            "floor" => object["spec"]["trafficDistribution"] = "PreferSameZone".into(),
+            "floor" => object["spec"]["trafficDistribution"] = floor().into(),
             "auto" => {
                 object["metadata"]["annotations"]["service.kubernetes.io/topology-mode"] =
                     "Auto".into();
@@ -107,7 +107,7 @@ async fn any_replica_serves_the_webhook_and_without_it_the_floor_holds() {
     let follower = replica(&cluster, "", second, second).await;
     eventually_moved(&cluster, "web").await;
     let stored = get(&cluster, "Service", "web").await.unwrap();
-    assert_eq!(stored["spec"]["trafficDistribution"], "PreferSameZone");
+    assert_eq!(stored["spec"]["trafficDistribution"], floor());
     let selector = &configuration(&cluster).await.unwrap()["webhooks"][0]["namespaceSelector"];
     assert_eq!(selector["matchExpressions"][0]["values"], json!(["default"]));
 
