@@ -402,6 +402,7 @@ mod tests {
             updates: Vec::new(),
             deletes: Vec::new(),
             unchanged: 1,
+            served_elsewhere: Vec::new(),
             reason: Reason::ClusterWide,
             counts,
             missing_nodes: Vec::new(),

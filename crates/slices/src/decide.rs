@@ -18,6 +18,7 @@ use zonewise_topology::allocation::{Allocation, Carrier, Label};
 use zonewise_topology::capacity::Capacity;
 use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
 use zonewise_topology::heuristics::auto::Auto;
+use zonewise_topology::heuristics::same_zone::SameZone;
 use zonewise_topology::hints::{self, Mixed, Placement};
 use zonewise_topology::reason::{Outcome, Reason};
 use zonewise_topology::region::{Situation, Zone};
@@ -25,6 +26,7 @@ use zonewise_topology::settling::{Improvement, Quality};
 use zonewise_topology::zone_shares::ZoneShares;
 
 use crate::desired::{Desired, DesiredEndpoint};
+use crate::evacuation::Load;
 use crate::node::{MeasuredZones, Nodes};
 use crate::numbers::{InForce, Kinds, Traits, ZoneSets, zone_number};
 use crate::requested::{Choice, Consumers, Near};
@@ -142,6 +144,44 @@ pub(crate) fn grounds<'a>(
     Grounds { capacity, situation, previous }
 }
 
+/// What the ready endpoints get when it is decided afresh; `None` if there are none. Routing that is not in force, and
+/// zones that it leaves without an endpoint, use all.
+pub(crate) fn load(
+    choice: &Choice,
+    desired: &Desired<'_>,
+    stored: &Stored<'_>,
+    nodes: &Nodes,
+    measured: Option<&MeasuredZones>,
+) -> Option<Load> {
+    let consumers = choice.consumers();
+    let capacity = nodes.capacity(consumers, measured);
+    let input = HeuristicInput::new(desired, stored, nodes, capacity, consumers);
+    let region = input.situation.region();
+    let endpoints = region.present();
+    let (mut allocation, reason) = match choice {
+        Choice::ClusterWide => (Allocation::new(), Reason::NoEndpoints),
+        Choice::Near(_) => input.run(&SameZone, true),
+        Choice::Heuristic(heuristic) | Choice::Subsets(heuristic, _) => {
+            input.run(&**heuristic, true)
+        }
+    };
+    if reason.outcome() != Outcome::InForce {
+        allocation.everywhere(&region, Carrier::Plain);
+    }
+    if matches!(choice, Choice::Near(_)) {
+        let elsewhere = desired.served_elsewhere.iter();
+        for zone in elsewhere.filter_map(|zone| zone_number(&input.situation, zone)) {
+            for group in 0..allocation.groups().len() {
+                allocation.set_weight(group, zone as usize, 1.0);
+            }
+        }
+    }
+    allocation.serve_the_unserved();
+    let overload = Quality::of(&region, &allocation).map_or(0.0, |quality| quality.max_overload);
+    let fair = 1.0 / endpoints as f64;
+    (endpoints > 0).then_some(Load { endpoints, busiest: (1.0 + overload) * fair })
+}
+
 /// Decides for one address family, as often as is asked.
 pub(crate) enum Decider<'a> {
     ClusterWide,
@@ -189,9 +229,9 @@ impl<'a> Decider<'a> {
     }
 }
 
-/// Hints every endpoint to its own zone or node, as `trafficDistribution` requests.
+/// Hints every endpoint to its own zone or node, as `trafficDistribution` requests; and to zones that are being emptied.
 fn nearby(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Decision<'static> {
-    let mut hints = NearHints::new(near);
+    let mut hints = NearHints::new(near).and_for(&desired.served_elsewhere);
     let reason = near_reason(near, desired, nodes);
     let hint = |endpoint: &DesiredEndpoint<'_>| {
         hints.of(endpoint.zone(), endpoint.node()).filter(|_| endpoint.is_ready())

@@ -27,6 +27,8 @@ pub(crate) struct Desired<'a> {
     by_identity: Vec<Entry>,
     /// Whether each endpoint has the same identity as a later one; empty if none has.
     repeated: Vec<bool>,
+    /// Zones that are being emptied and have endpoints that other zones stand in for.
+    pub(crate) served_elsewhere: Vec<Name>,
 }
 
 /// An endpoint that should exist.
@@ -70,6 +72,7 @@ impl<'a> Desired<'a> {
             missing_nodes: Vec::new(),
             by_identity: Vec::with_capacity(pods.len()),
             repeated: Vec::new(),
+            served_elsewhere: Vec::new(),
         };
         for pod in pods.iter().filter(|pod| pod.is_considered()) {
             // A Pod defines a port set even if it does not become an endpoint, as in the reference.
@@ -169,6 +172,12 @@ impl<'a> DesiredEndpoint<'a> {
             hints,
             conditions: self.conditions,
         }
+    }
+
+    /// Keeps new connections away, as from the endpoint of a Pod that is about to end.
+    pub(crate) fn set_aside(&mut self) {
+        self.conditions.ready = Some(false);
+        self.conditions.terminating = Some(true);
     }
 
     /// Whether it should get traffic.

@@ -7,6 +7,7 @@
 //!  routing_keys             the annotations that request routing, and keys that look like one
 //!  requested                which routing a Service requests, and which of its keys wins
 //!  desired ports            Pods ─► endpoints and the ports they serve
+//!  evacuation               endpoints of zones that are being emptied, and whether the others can take it
 //!  stored                   stored slices, beside the desired endpoints that they hold
 //!  numbers                  zones as small numbers, for decide
 //!  decide                   heuristic ─► hints, subsets or zone shares of each endpoint
@@ -26,6 +27,7 @@
 
 mod decide;
 mod desired;
+pub mod evacuation;
 pub mod guard;
 pub mod labels;
 pub mod node;

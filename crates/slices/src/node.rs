@@ -9,6 +9,7 @@ use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_topology::capacity::{self, Capacity, MissingCpu};
 
+use crate::evacuation::Evacuations;
 use crate::requested::Consumers;
 use crate::slice::Hints;
 use crate::wire::{Condition, Meta, is_ready};
@@ -70,6 +71,8 @@ pub struct Nodes {
     pub zones_counted: Capacity,
     /// The capacity of each region, for subsets of regions. Computed like `zones_counted`.
     pub regions_counted: Capacity,
+    /// The zones that are being emptied.
+    pub evacuations: Evacuations,
     /// Hints to each zone of `zones`, so that all endpoints share them.
     hints: Vec<Arc<Hints>>,
 }
@@ -86,8 +89,15 @@ impl Nodes {
             zones: capacity,
             zones_counted: Capacity::of(&zones, MissingCpu::CountNodes),
             regions_counted: Capacity::of(&regions, MissingCpu::CountNodes),
+            evacuations: Evacuations::default(),
             by_name,
         }
+    }
+
+    /// The same nodes while these zones are being emptied.
+    #[must_use]
+    pub fn evacuating(self, evacuations: Evacuations) -> Self {
+        Self { evacuations, ..self }
     }
 
     /// The same zones with the shares of a Service that were measured; see [`Capacity::measured`].

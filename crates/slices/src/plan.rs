@@ -27,6 +27,7 @@ use crate::decide::{self, AssignedHints, Decider, Decision, Stance, Subsets, nea
 pub use crate::decide::{Grounds, is_surely_in_force, kept_reason};
 pub use crate::desired::MissingNode;
 use crate::desired::{Desired, DesiredEndpoint};
+use crate::evacuation::Load;
 use crate::node::{MeasuredZones, Nodes};
 use crate::pack::{Bucket, PackedSlices, SliceTemplate, pack};
 use crate::pod::Pod;
@@ -87,6 +88,8 @@ pub struct FamilyPlan {
     pub unchanged: usize,
     /// What was decided, and why.
     pub reason: Reason,
+    /// Zones that are being emptied whose clients and endpoints this concerns.
+    pub served_elsewhere: Vec<Name>,
     /// Numbers for metrics.
     pub counts: Counts,
     /// Pods that are left out because their node does not exist.
@@ -166,9 +169,23 @@ impl Plan {
 impl<'a> Input<'a> {
     /// The numbers that the decision for an address family is based on.
     pub fn grounds(&self, choice: &Choice, family: &AddressType) -> Grounds<'a> {
-        let desired = Desired::new(self.service, family, self.pods, self.nodes);
+        let desired = self.desired(choice, family);
         let stored = Stored::new(self.stored_in(family), &desired, &self.service.uid);
         decide::grounds(choice, &desired, &stored, self.nodes, self.measured)
+    }
+
+    /// What the ready endpoints of an address family get when it is decided afresh; `None` if there are none.
+    pub fn load(&self, choice: &Choice, family: &AddressType) -> Option<Load> {
+        let desired = self.desired(choice, family);
+        let stored = Stored::new(self.stored_in(family), &desired, &self.service.uid);
+        decide::load(choice, &desired, &stored, self.nodes, self.measured)
+    }
+
+    /// The endpoints that should exist in an address family.
+    pub(crate) fn desired(&self, choice: &Choice, family: &AddressType) -> Desired<'a> {
+        let mut desired = Desired::new(self.service, family, self.pods, self.nodes);
+        desired.evacuate(self.service, choice, &self.nodes.evacuations);
+        desired
     }
 
     /// The stored slices of an address family.
@@ -187,7 +204,11 @@ pub fn plan(input: &Input<'_>, requested: &RequestedRouting, settings: &Settings
         populated: input.populated,
     };
     for family in &service.families {
-        let desired = Desired::new(service, family, input.pods, input.nodes);
+        // The conditions of endpoints are the built-in controller's in guard mode.
+        let desired = match settings.upstream || settings.guard {
+            true => Desired::new(service, family, input.pods, input.nodes),
+            false => input.desired(&requested.choice, family),
+        };
         let stored = Stored::new(input.stored_in(family), &desired, &service.uid);
         let planner = Planner { input, settings, family, desired: &desired, stored: &stored };
         let family = if settings.upstream {
@@ -387,6 +408,7 @@ impl<'a> Planner<'a> {
             deletes: delete.iter().map(|slice| slice_name(slice)).collect(),
             unchanged: unchanged.len(),
             reason,
+            served_elsewhere: self.desired.served_elsewhere.clone(),
             counts,
             missing_nodes: self.desired.missing_nodes.clone(),
             hints_per_zone: HintsPerZone::new(),

@@ -48,6 +48,10 @@ pub struct Service {
     pub traffic_distribution: Option<Box<str>>,
     /// Whether the internal or the external traffic policy is Local.
     pub local_policy: bool,
+    /// Whether the internal traffic policy is Local: clients use the endpoints of their own node only.
+    pub own_node_only: bool,
+    /// Whether a client stays with its endpoint (`sessionAffinity: ClientIP`).
+    pub session_affinity: bool,
     /// Whether it carries `spec.topologyKeys`, a field that the API no longer has.
     pub topology_keys: bool,
     /// Our conditions, as stored.
@@ -171,6 +175,7 @@ struct Spec {
     traffic_distribution: Option<Box<str>>,
     internal_traffic_policy: Option<Box<str>>,
     external_traffic_policy: Option<Box<str>>,
+    session_affinity: Option<Box<str>>,
     topology_keys: Option<Vec<IgnoredAny>>,
 }
 
@@ -203,6 +208,8 @@ impl From<Wire> for Service {
             headless: matches!(spec.cluster_ip.as_deref(), None | Some("" | "None")),
             local_policy: is_local(&spec.internal_traffic_policy)
                 || is_local(&spec.external_traffic_policy),
+            own_node_only: is_local(&spec.internal_traffic_policy),
+            session_affinity: spec.session_affinity.as_deref() == Some("ClientIP"),
             external_name: spec.r#type.as_deref() == Some("ExternalName"),
             selector: spec.selector.filter(|selector| !selector.is_empty()),
             ports: spec.ports.into_iter().map(ServicePort::from).collect(),

@@ -23,7 +23,7 @@ use zonewise_topology::region::{Region, Situation};
 use crate::node::Nodes;
 use crate::pack::PackedSlices;
 use crate::requested::Near;
-use crate::slice::{AddressType, Endpoint, Hints, Slice};
+use crate::slice::{AddressType, Endpoint, Hints, MAX_HINTS, Slice};
 
 /// Why the reference does not assign hints (`topologycache/event.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,21 +264,31 @@ type Location = (Option<Name>, Option<Name>);
 /// Hints of endpoints to their own zone or node. Endpoints with the same location share one value.
 pub(crate) struct NearHints {
     near: Near,
+    /// Further zones that endpoints of other zones are hinted to.
+    besides: Vec<Name>,
     made: BTreeMap<Location, Option<Arc<Hints>>>,
 }
 
 impl NearHints {
     pub(crate) fn new(near: Near) -> Self {
-        Self { near, made: BTreeMap::new() }
+        Self { near, besides: Vec::new(), made: BTreeMap::new() }
+    }
+
+    /// The same with hints to these zones on the endpoints of all others. Clients of a zone for which there is no room
+    /// use all endpoints.
+    pub(crate) fn and_for(self, zones: &[Name]) -> Self {
+        Self { besides: zones.iter().take(MAX_HINTS - 1).cloned().collect(), ..self }
     }
 
     /// The hints of an endpoint in this zone and on this node.
     pub(crate) fn of(&mut self, zone: Option<&Name>, node: Option<&Name>) -> Option<Arc<Hints>> {
         let node = node.filter(|_| self.near == Near::Node);
         let location = (zone.cloned(), node.cloned());
+        let besides = &self.besides;
         let make = |(zone, node): &Location| {
+            let others = zone.iter().filter(|zone| !besides.contains(zone)).flat_map(|_| besides);
             let hints = Hints {
-                for_zones: zone.iter().cloned().collect(),
+                for_zones: zone.iter().chain(others).cloned().collect(),
                 for_nodes: node.iter().cloned().collect(),
             };
             (hints != Hints::default()).then(|| Arc::new(hints))

@@ -200,6 +200,8 @@ fn service() -> Service {
         publish_not_ready: false,
         traffic_distribution: None,
         local_policy: false,
+        own_node_only: false,
+        session_affinity: false,
         topology_keys: false,
         conditions: Box::default(),
     }

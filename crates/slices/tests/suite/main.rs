@@ -3,6 +3,7 @@
 
 mod common;
 mod demand;
+mod evacuation;
 mod guard;
 mod hints;
 mod incremental;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use zonewise_common::name::Name;
-use zonewise_slices::node::{Node, Nodes};
+use zonewise_slices::evacuation::{Evacuations, Prospect};
+use zonewise_slices::node::{MeasuredZones, Node, Nodes};
 use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::requested::{RequestedRouting, requested_routing};
@@ -83,6 +84,8 @@ pub(crate) struct TestCluster {
     pub(crate) missing_cpu: MissingCpu,
     /// Measured shares of zones; empty where demand is not measured.
     pub(crate) measured: BTreeMap<String, f64>,
+    /// Zones that are being emptied.
+    pub(crate) evacuations: Evacuations,
     serial: usize,
 }
 
@@ -105,6 +108,7 @@ impl TestCluster {
             settings: Settings::default(),
             missing_cpu: MissingCpu::Refuse,
             measured: BTreeMap::new(),
+            evacuations: Evacuations::default(),
             serial: 0,
         };
         for (zone, cpu) in zones {
@@ -236,7 +240,8 @@ impl TestCluster {
             }
         }
         let slices: Vec<Arc<Slice>> = slices.into_iter().map(Arc::new).collect();
-        self.plan_of(&Nodes::new(nodes, self.missing_cpu), &pods, &slices, quiet)
+        let nodes = Nodes::new(nodes, self.missing_cpu).evacuating(self.evacuations.clone());
+        self.plan_of(&nodes, &pods, &slices, quiet)
     }
 
     fn decoded_pods(&self) -> Vec<Arc<Pod>> {
@@ -252,8 +257,7 @@ impl TestCluster {
         quiet: bool,
     ) -> Plan {
         let service: Service = serde_json::from_value(self.service.clone()).unwrap();
-        let measured = (!self.measured.is_empty())
-            .then(|| nodes.measured(|zone| self.measured.get(zone).copied()));
+        let measured = self.measured_zones(nodes);
         let input = Input {
             service: &service,
             pods,
@@ -267,6 +271,32 @@ impl TestCluster {
         plan(&input, &requested_routing(&service, &self.settings), &self.settings)
     }
 
+    fn measured_zones(&self, nodes: &Nodes) -> Option<MeasuredZones> {
+        (!self.measured.is_empty()).then(|| nodes.measured(|zone| self.measured.get(zone).copied()))
+    }
+
+    /// What emptying a zone would mean for the Service.
+    pub(crate) fn prospect(&self, zone: &str) -> Option<Prospect> {
+        let service: Service = serde_json::from_value(self.service.clone()).unwrap();
+        let (pods, slices) = (self.decoded_pods(), self.store.list());
+        let with = |evacuations| self.topology().evacuating(evacuations);
+        let in_use = with(self.evacuations.clone().without(zone));
+        let emptied = with(self.evacuations.clone().with(zone, 0));
+        let measured = self.measured_zones(&in_use);
+        let input = |nodes| Input {
+            service: &service,
+            pods: &pods,
+            slices: &slices,
+            nodes,
+            measured: measured.as_ref(),
+            trigger: None,
+            populated: false,
+            quiet: false,
+        };
+        let choice = requested_routing(&service, &self.settings).choice;
+        Prospect::of(&input(&in_use), &input(&emptied), &choice, zone)
+    }
+
     /// The same objects without slices.
     pub(crate) fn without_slices(&self) -> Self {
         let mut fresh = Self::new(&[]);
@@ -276,13 +306,15 @@ impl TestCluster {
         fresh.settings = self.settings.clone();
         fresh.missing_cpu = self.missing_cpu;
         fresh.measured = self.measured.clone();
+        fresh.evacuations = self.evacuations.clone();
         fresh
     }
 
     pub(crate) fn topology(&self) -> Nodes {
         let node = |node: &Value| serde_json::from_value::<Node>(node.clone()).unwrap();
         let nodes = self.nodes.values().map(node).map(|node| (Name::clone(&node.name), node));
-        Nodes::new(nodes.collect(), self.missing_cpu)
+        let nodes = Nodes::new(nodes.collect(), self.missing_cpu);
+        nodes.evacuating(self.evacuations.clone())
     }
 
     /// A29: every Pod is in exactly one slice. A17: every slice carries the Service's name. C7: all
