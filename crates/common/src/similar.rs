@@ -4,10 +4,18 @@
 /// added, changed or swapped, or by a quarter of a long word. Of several, the first.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
-    let most = (word.chars().count() / 4).max(2);
+    let length = word.chars().count();
+    let most = (length / 4).max(2);
+    // Letters that are missing or added count at least. Words are not compared that cannot be meant: one of 256 KB, which
+    // an annotation can have, would take seconds.
+    let possible = |known: &str| {
+        let own = known.chars().count();
+        length.abs_diff(own) * 2 < own
+    };
     let distance = |known: &str| strsim::osa_distance(&word, &known.to_lowercase());
     known
         .into_iter()
+        .filter(|known| possible(known))
         .map(|known| (distance(known), known))
         // Little is left of a short word that differs in two letters.
         .filter(|(distance, known)| *distance <= most && distance * 2 < known.chars().count())
@@ -35,6 +43,15 @@ mod tests {
         ];
         for (word, expected) in cases {
             assert_eq!(closest(word, known), expected, "{word}");
+        }
+    }
+
+    /// Comparing them letter by letter would take a minute.
+    #[test]
+    fn a_long_word_is_not_compared() {
+        let long = "balanced".repeat(1 << 15);
+        for _ in 0..1000 {
+            assert_eq!(closest(&long, ["balanced", "auto"]), None);
         }
     }
 }
