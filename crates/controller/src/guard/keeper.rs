@@ -394,15 +394,14 @@ impl Keeper {
         }
     }
 
-    /// Writes the bindings that are not as they should be, and deletes those whose name no Service under guard mode has. Returns whether one was
-    /// written.
+    /// Writes the bindings that are not as they should be, and deletes those whose name no Service under guard mode has.
+    /// Returns whether one was written.
     async fn look_at_bindings(
         &self,
         names: impl Fn() -> BTreeSet<Name>,
     ) -> Result<bool, KeepError> {
         let stored = requests::bindings(&self.client).await?;
-        // Asked after the list, so that a binding in the list is not deleted because its
-        // allocation was written meanwhile.
+        // Asked after the list, so that a binding in the list is not deleted because its allocation was written meanwhile.
         let wanted = names();
         let mut is_written = false;
         for service in wanted.iter().filter(|name| self.policy.differs(name, stored.get(*name))) {

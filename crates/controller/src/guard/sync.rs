@@ -115,8 +115,8 @@ impl States {
         self.by_service.iter().filter(|(_, state)| state.fruitless_touches > 0).map(|(key, _)| key)
     }
 
-    /// Notes a touch after which the slices of a Service still had no hints. Returns the longest delay before it is touched again, and whose turn it is
-    /// from now on, if that changes.
+    /// Notes a touch after which the slices of a Service still had no hints. Returns the longest delay before it is touched
+    /// again, and whose turn it is from now on, if that changes.
     fn turn(&mut self, service: &Key) -> (Duration, Option<Key>) {
         let probe = self.probe.take();
         let is_lacking = |probe: &Probe| self.lacking().any(|key| *key == probe.service);
