@@ -1,4 +1,4 @@
-//! Events on Services, with the limits of client-go's event recorder.
+//! Events on Services and other objects, with the limits of client-go's event recorder.
 //!
 //! An event with the reason and message of an earlier one is not created again; the count of the
 //! earlier one is raised instead. An object may have 25 events at once and one more every 5
@@ -33,9 +33,12 @@ const QUEUE_SIZE: usize = 1024;
 /// `maxLruCacheEntries`).
 const REMEMBERED: usize = 4096;
 
-/// The Service that an event is about (`involvedObject` in the API).
+/// The object that an event is about (`involvedObject` in the API).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InvolvedObject {
+    api_version: &'static str,
+    kind: &'static str,
+    /// Its namespace; empty for an object that is in none.
     namespace: Box<str>,
     name: Box<str>,
     uid: Uid,
@@ -44,7 +47,18 @@ pub struct InvolvedObject {
 impl InvolvedObject {
     /// A Service, by its namespace, name and uid.
     pub fn service(namespace: &str, name: &str, uid: Uid) -> Self {
-        Self { namespace: namespace.into(), name: name.into(), uid }
+        let (api_version, kind) = ("v1", "Service");
+        Self { api_version, kind, namespace: namespace.into(), name: name.into(), uid }
+    }
+
+    /// An object that is in no namespace.
+    pub fn of_cluster(api_version: &'static str, kind: &'static str, name: &str, uid: Uid) -> Self {
+        Self { api_version, kind, namespace: "".into(), name: name.into(), uid }
+    }
+
+    /// The namespace that its events are in. Those about objects without a namespace are in `default`.
+    fn events_namespace(&self) -> &str {
+        if self.namespace.is_empty() { "default" } else { &self.namespace }
     }
 }
 
@@ -96,7 +110,7 @@ async fn write_all(
             }
         };
         if let Err(error) = result {
-            tracing::warn!(namespace = %object.namespace, service = %object.name, %error, "an event could not be written");
+            tracing::warn!(kind = object.kind, namespace = %object.namespace, name = %object.name, %error, "an event could not be written");
             correlator.forget(&object, &event);
         }
     }
@@ -115,10 +129,10 @@ async fn create(
     let body = json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": { "name": name, "namespace": object.namespace, "labels": labels },
+        "metadata": { "name": name, "namespace": object.events_namespace(), "labels": labels },
         "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Service",
+            "apiVersion": object.api_version,
+            "kind": object.kind,
             "namespace": object.namespace,
             "name": object.name,
             "uid": object.uid,
@@ -135,7 +149,7 @@ async fn create(
         "lastTimestamp": timestamp(now),
         "count": 1,
     });
-    let path = format!("/api/v1/namespaces/{}/events", object.namespace);
+    let path = format!("/api/v1/namespaces/{}/events", object.events_namespace());
     send(client, Method::POST, &path, api::JSON, &body).await
 }
 
@@ -147,7 +161,7 @@ async fn count_up(
     now: i64,
 ) -> Result<(), ApiError> {
     let body = json!({ "count": count, "lastTimestamp": timestamp(now) });
-    let path = format!("/api/v1/namespaces/{}/events/{name}", object.namespace);
+    let path = format!("/api/v1/namespaces/{}/events/{name}", object.events_namespace());
     send(client, Method::PATCH, &path, api::MERGE, &body).await
 }
 
@@ -253,7 +267,7 @@ mod tests {
     use super::*;
 
     fn object(name: &str) -> InvolvedObject {
-        InvolvedObject { namespace: "ns".into(), name: name.into(), uid: "u".into() }
+        InvolvedObject::service("ns", name, "u".into())
     }
 
     fn event(message: &str) -> Event {

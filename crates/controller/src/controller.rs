@@ -37,6 +37,7 @@ use zonewise_telemetry::tls::{Certificate, CertificateError, Tls};
 
 use crate::access::Reviewer;
 use crate::config::{Config, ConfigFile, GuardConfig, Mode};
+use crate::evacuation::{Driver, EvacuationFollower, StoredEvacuations};
 use crate::faults::Faults;
 use crate::guard::{
     self, AdmissionKind, AllocationFollower, Allocations, Certificates, Guard, Keeper, Policy,
@@ -125,6 +126,7 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let (admission, webhook) =
         started.admission(by_webhook.then_some(&config.guard), &allocations, &mut watches).await?;
     let policy = Arc::new(Policy::new(config.guard.max_service_names, admission));
+    let evacuations = started.evacuations(&config, &watched, &mut watches)?;
     if config.mode == Mode::Controller && !config.settings.upstream {
         let readiness = Arc::clone(&watched.listener.readiness);
         let form = config.content_type;
@@ -146,6 +148,7 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
         config,
         settings,
         watched,
+        evacuations,
         allocations,
         policy,
         leadership,
@@ -189,6 +192,27 @@ struct Started<'a> {
 }
 
 impl Started<'_> {
+    /// The zones that are being emptied, as a task of the set follows them. None where that cannot be done.
+    fn evacuations(
+        &self,
+        config: &Config,
+        watched: &Arc<WatchedIndex<ServiceEnqueuer>>,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<Arc<StoredEvacuations>, MetricError> {
+        let evacuations = Arc::new(StoredEvacuations::default());
+        if can_evacuate(config) {
+            let known = Arc::clone(&evacuations);
+            Metrics::evacuated(self.registry, move || known.percentages())?;
+            let follower = EvacuationFollower {
+                evacuations: Arc::clone(&evacuations),
+                watched: Arc::clone(watched),
+                zones_changed: zones_changed(watched),
+            };
+            tasks.spawn(follower.follow(self.client.clone()));
+        }
+        Ok(evacuations)
+    }
+
     /// What puts hints into slices in guard mode; the webhook where one is configured, with its server.
     async fn admission(
         &self,
@@ -251,6 +275,12 @@ fn in_force<'a>(
     || allocations.in_force(|key| watched.index().service(key).is_some())
 }
 
+/// Makes the nodes known anew, with the zones that are being emptied.
+fn zones_changed(watched: &Arc<WatchedIndex<ServiceEnqueuer>>) -> Box<dyn Fn() + Send + Sync> {
+    let watched = Arc::clone(watched);
+    Box::new(move || watched.listener.nodes_changed.notify_one())
+}
+
 /// Counts the endpoints in all slices that this controller manages.
 fn stored_endpoints(
     watched: &Arc<WatchedIndex<ServiceEnqueuer>>,
@@ -310,9 +340,14 @@ struct ServiceEnqueuer {
 }
 
 /// The number of resources that have to be listed: Services, Pods, EndpointSlices and Nodes, and ZoneAllocations in
-/// guard mode.
-fn resources(mode: Mode) -> usize {
-    4 + usize::from(mode == Mode::Guard)
+/// guard mode, or ZoneEvacuations where zones can be emptied.
+fn resources(config: &Config) -> usize {
+    4 + usize::from(config.mode == Mode::Guard) + usize::from(can_evacuate(config))
+}
+
+/// Whether zones can be emptied: the conditions of endpoints are ours.
+fn can_evacuate(config: &Config) -> bool {
+    config.mode == Mode::Controller && !config.settings.upstream
 }
 
 impl ServiceEnqueuer {
@@ -326,7 +361,7 @@ impl ServiceEnqueuer {
             metrics,
             batch: config.batch_period,
             upstream: config.settings.upstream,
-            resources: resources(config.mode),
+            resources: resources(config),
             listed: Mutex::default(),
             interrupted: Mutex::default(),
             complete: watch::Sender::new(false),
@@ -448,6 +483,8 @@ struct Controller {
     /// The settings that are in force: those of `config` until the file changes.
     settings: watch::Sender<Arc<Settings>>,
     watched: Arc<WatchedIndex<ServiceEnqueuer>>,
+    /// The zones that are being emptied, and how far that is.
+    evacuations: Arc<StoredEvacuations>,
     /// Only in guard mode: the stored allocations.
     allocations: Arc<Allocations>,
     /// Only in guard mode: the admission policy and its bindings.
@@ -477,7 +514,9 @@ impl Controller {
         nodes.send_replace(Arc::new(self.nodes()));
         self.enqueue_by_proxy_reports();
         self.enqueue_all();
-        let mut workers = self.workers(metrics, receiver);
+        let events = EventRecorder::start(self.client.clone(), self.reporter());
+        let driver = self.driver(receiver.clone(), &events);
+        let mut workers = self.workers(metrics, receiver, events);
         let lost = async {
             claims.wait_for(|claim| matches!(claim, Claim::Follower { .. })).await.is_ok()
         };
@@ -490,7 +529,7 @@ impl Controller {
             _ = workers.join_next() => if self.shutdown.is_down() { Ok(()) } else { Err(RunError::LeaseLost) },
             () = self.follow_nodes(&nodes) => Ok(()),
             () = self.follow_proxies() => Ok(()),
-            () = self.keep_policy() => Ok(()),
+            () = self.keep_objects(&driver) => Ok(()),
             () = self.follow_configuration(&mut file, metrics) => Ok(()),
             () = self.housekeeping() => Ok(()),
             () = self.shutdown.wait() => Ok(()),
@@ -517,7 +556,7 @@ impl Controller {
 
     fn nodes(&self) -> Nodes {
         let nodes = self.watched.index().nodes().clone();
-        Nodes::new(nodes, self.config.missing_cpu)
+        Nodes::new(nodes, self.config.missing_cpu).evacuating(self.evacuations.in_force())
     }
 
     fn enqueue_all(&self) {
@@ -539,7 +578,31 @@ impl Controller {
         Reporter { component: COMPONENT, label }
     }
 
-    fn workers(&self, metrics: &Arc<Metrics>, nodes: watch::Receiver<Arc<Nodes>>) -> JoinSet<()> {
+    /// What takes evacuations forward. Where zones cannot be emptied there are none.
+    fn driver(
+        &self,
+        nodes: watch::Receiver<Arc<Nodes>>,
+        events: &EventRecorder,
+    ) -> Driver<ServiceEnqueuer> {
+        Driver {
+            client: self.client.clone(),
+            leadership: self.leadership.clone(),
+            evacuations: Arc::clone(&self.evacuations),
+            watched: Arc::clone(&self.watched),
+            nodes,
+            settings: self.settings.subscribe(),
+            readiness: Arc::clone(&self.watched.listener.readiness),
+            events: events.clone(),
+            zones_changed: zones_changed(&self.watched),
+        }
+    }
+
+    fn workers(
+        &self,
+        metrics: &Arc<Metrics>,
+        nodes: watch::Receiver<Arc<Nodes>>,
+        events: EventRecorder,
+    ) -> JoinSet<()> {
         let enqueuer = &self.watched.listener;
         let syncer = Arc::new(Syncer {
             client: self.client.clone(),
@@ -550,7 +613,7 @@ impl Controller {
             states: Arc::clone(&enqueuer.states),
             readiness: Arc::clone(&enqueuer.readiness),
             metrics: Arc::clone(metrics),
-            events: EventRecorder::start(self.client.clone(), self.reporter()),
+            events,
             leadership: self.leadership.clone(),
             role: match self.config.mode {
                 Mode::Controller => Role::Controller,
@@ -601,6 +664,11 @@ impl Controller {
         }
     }
 
+    /// Looks after the objects that are not about a single Service; never ends.
+    async fn keep_objects(&self, driver: &Driver<ServiceEnqueuer>) {
+        tokio::join!(self.keep_policy(), driver.drive());
+    }
+
     /// In guard mode: keeps the admission policy in place. When it was not, slices may have been written without it.
     async fn keep_policy(&self) {
         if self.config.mode != Mode::Guard {
@@ -646,6 +714,13 @@ impl Controller {
         let mut services: BTreeSet<Key> = BTreeSet::new();
         for node in moved {
             services.append(&mut index.services_on(node));
+        }
+        let evacuated = before.evacuations.zones().chain(now.evacuations.zones());
+        for zone in
+            evacuated.filter(|_| before.evacuations != now.evacuations).map(|(zone, _)| zone)
+        {
+            let nodes = now.by_name.values().filter(|node| node.zone.as_ref() == Some(zone));
+            services.extend(nodes.flat_map(|node| index.services_on(&node.name)));
         }
         if before.zones != now.zones
             || before.zones_counted != now.zones_counted

@@ -7,6 +7,7 @@
 //!                └── own writes ────┤─► conditions, events, metrics
 //!  nodes ─► capacity ─► Services whose routing depends on it ─► queue
 //!  Leases of proxies ─► versions they have applied ─► Services that wait for these ─► queue
+//!  ZoneEvacuations ─► zones that are being emptied ─► Services with Pods there ─► queue
 //!  the controller's own Lease ─► which replica may write
 //! ```
 //!
@@ -19,6 +20,7 @@
 mod access;
 pub mod config;
 mod controller;
+pub mod evacuation;
 mod faults;
 pub mod guard;
 mod metrics;

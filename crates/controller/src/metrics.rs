@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use zonewise_common::name::Name;
 use zonewise_slices::plan::{Counts, FamilyPlan};
 use zonewise_telemetry::metrics::{Counter, Family, Histogram, Kind, MetricError, Registry};
 
@@ -172,6 +173,24 @@ impl Metrics {
             Kind::Gauge,
             [],
             move |samples| samples.push([], endpoints() as f64),
+        )
+    }
+
+    /// Registers what is in use of the zones for which there are ZoneEvacuations: `zones` has the percentages.
+    pub(crate) fn evacuated(
+        registry: &Registry,
+        zones: impl Fn() -> Vec<(Name, u8)> + Send + Sync + 'static,
+    ) -> Result<(), MetricError> {
+        registry.collect(
+            "zonewise_zone_in_use_percent",
+            "The percentage of a zone's endpoints that new connections use, for zones with a ZoneEvacuation",
+            Kind::Gauge,
+            ["zone"],
+            move |samples| {
+                for (zone, percent) in zones() {
+                    samples.push([&*zone], f64::from(percent));
+                }
+            },
         )
     }
 

@@ -326,6 +326,11 @@ impl ProxyReadiness {
         self.tracker().forget(key);
     }
 
+    /// What all proxies together have applied.
+    pub(crate) fn progress(&self) -> ProxyProgress {
+        self.tracker().proxies.progress(now())
+    }
+
     /// Updates the progress of the proxies. Returns the Services whose condition has to change.
     pub(crate) fn refresh(&self) -> Vec<Key> {
         self.tracker().refresh(now())

@@ -198,6 +198,9 @@ impl<L: IndexListener> Syncer<L> {
             (trigger, state.populated, state.quiet.is_over(period, Instant::now()))
         });
         let nodes = Arc::clone(&self.nodes.borrow());
+        // While a zone is being emptied nothing may be kept that is only good enough: the limit was computed for what a
+        // fresh decision gives.
+        let quiet = quiet || !nodes.evacuations.is_empty();
         let input = Input {
             service: &objects.service,
             pods: &objects.pods,

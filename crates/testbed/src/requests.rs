@@ -90,6 +90,7 @@ const KINDS: &[Kind] = &[
         "customresourcedefinitions",
     ),
     namespaced("ZoneAllocation", "/apis/zonewise.dev/v1alpha1", "zoneallocations"),
+    cluster_scoped("ZoneEvacuation", "/apis/zonewise.dev/v1alpha1", "zoneevacuations"),
     cluster_scoped("ClusterRole", RBAC, "clusterroles"),
     cluster_scoped("ClusterRoleBinding", RBAC, "clusterrolebindings"),
 ];

@@ -5,6 +5,7 @@ mod access;
 mod alerts;
 mod common;
 mod differential;
+mod evacuation;
 mod events;
 mod expressions;
 mod faults;

@@ -225,6 +225,30 @@ define_reasons! {
         Accepted => InForce,
             "the routing preference was understood",
             NOTHING_TO_DO;
+        ZoneBeingEmptied => Setting,
+            "a zone with endpoints of this Service is being emptied, so that other zones serve its clients",
+            "nothing to do; give the zone its traffic back when it is to have it";
+        EvacuationMoving => InForce,
+            "the zone is being emptied: new connections leave it step by step",
+            NOTHING_TO_DO;
+        EvacuationEmpty => InForce,
+            "new connections do not use the zone",
+            "end what still runs there if it has to end, and give the zone its traffic back with `zonewise restore`";
+        EvacuationRestored => InForce,
+            "the zone gets its traffic back because that was asked for",
+            NOTHING_TO_DO;
+        EvacuationDeadline => InForce,
+            "the zone gets its traffic back because its deadline has passed",
+            "nothing to do; ask again with a later deadline to keep the zone empty";
+        EvacuationOverLimit => Failed,
+            "the other zones cannot take the traffic of the zone",
+            "run more endpoints of these Services in other zones, or allow more with --limit";
+        EvacuationOthersFailing => Failed,
+            "too many endpoints in other zones have stopped being ready since the zone began to be emptied",
+            "find out why these Pods are not ready before you try again";
+        EvacuationZoneUnknown => Failed,
+            "no node is in this zone",
+            "compare the name with the label topology.kubernetes.io/zone of the nodes";
     }
     // What the shares of a Service's zones are taken from, where its demand is measured.
     demand {

@@ -61,7 +61,8 @@ fn words(text: &str) -> BTreeSet<String> {
 
 const CONTROLLER: &str = "ServiceAccount zonewise-controller, ClusterRole zonewise-controller, \
     ClusterRole zonewise-metrics-reader, ClusterRoleBinding zonewise-controller, Role zonewise-controller, \
-    RoleBinding zonewise-controller, ConfigMap zonewise-controller, Deployment zonewise-controller";
+    RoleBinding zonewise-controller, ConfigMap zonewise-controller, Deployment zonewise-controller, \
+    CustomResourceDefinition zoneevacuations.zonewise.dev, ClusterRole zonewise-evacuator";
 /// What writes nothing has no Lease.
 const OBSERVE: &str = "ServiceAccount zonewise-controller, ClusterRole zonewise-controller, \
     ClusterRole zonewise-metrics-reader, ClusterRoleBinding zonewise-controller, ConfigMap zonewise-controller, \
