@@ -286,7 +286,9 @@ impl ControllerView {
     fn edit_nodes(&mut self, edit: impl FnOnce(&mut BTreeMap<Name, Node>)) {
         let mut by_name = self.objects.nodes.by_name.clone();
         edit(&mut by_name);
-        self.objects.nodes = Arc::new(Nodes::new(by_name, self.missing_cpu));
+        let evacuations = self.objects.nodes.evacuations.clone();
+        let nodes = Nodes::new(by_name, self.missing_cpu).evacuating(evacuations);
+        self.objects.nodes = Arc::new(nodes);
     }
 
     fn edit_node(&mut self, name: &str, edit: impl FnOnce(&mut Node)) {

@@ -1,11 +1,12 @@
 //! Everything about one Service: what was asked for, the arithmetic, the outcome, what proxies do
 //! with it, what would turn zone routing on and what would turn it off.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::Serialize;
 use zonewise_common::duration::ConfigDuration;
+use zonewise_common::name::Name;
 use zonewise_routing::{Frontend, Refusal};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::requested::{Choice, Consumers, RequestNote, RequestedRouting};
@@ -32,6 +33,7 @@ use crate::plan::Planner;
 use crate::proxy_view::ProxyView;
 use crate::service_kind::ServiceKind;
 use crate::service_snapshot::Decision;
+use crate::shell_quote::shell_quote;
 use crate::suggestions::{Suggestion, suggestions};
 use crate::verdict::{Decided, Verdict, verdict};
 
@@ -242,7 +244,21 @@ pub fn explain(
 
 fn notes(controller_view: &ControllerView, decision: &Decision) -> Vec<Note> {
     let (asked, service) = (&decision.asked, &controller_view.objects.service);
-    asked.notes.iter().map(|note| Note::of(asked, note, service)).collect()
+    let of_keys = asked.notes.iter().map(|note| Note::of(asked, note, service));
+    of_keys.chain(evacuations(controller_view, decision)).collect()
+}
+
+/// The zones that are being emptied, where that changes something for the Service.
+fn evacuations(
+    controller_view: &ControllerView,
+    decision: &Decision,
+) -> impl Iterator<Item = Note> {
+    let families = &decision.plan.families;
+    let concerned: BTreeSet<&Name> =
+        families.iter().flat_map(|family| &family.served_elsewhere).collect();
+    let all = controller_view.objects.nodes.evacuations.zones();
+    let concerned = all.filter(move |(zone, _)| concerned.contains(zone));
+    concerned.map(|(zone, percent)| Note::being_emptied(zone, percent))
 }
 
 impl Explanation {
@@ -495,6 +511,18 @@ impl Note {
             reason: reason.code(),
             sentence: reason.to_string(),
             commands: Vec::new(),
+        }
+    }
+
+    /// A zone is being emptied.
+    fn being_emptied(zone: &str, percent: u8) -> Self {
+        let entry = Code::ZoneBeingEmptied.entry();
+        Self {
+            source: format!("zone {zone}"),
+            value: format!("{percent} % of its endpoints are in use"),
+            reason: entry.code,
+            sentence: format!("{}; {}", entry.sentence, entry.remedy),
+            commands: vec![format!("zonewise restore {}", shell_quote(zone))],
         }
     }
 

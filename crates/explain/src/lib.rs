@@ -15,6 +15,7 @@ mod change;
 pub mod check;
 mod cost;
 pub mod environment;
+mod evacuation;
 mod explanation;
 mod ignored;
 mod improvements;
@@ -40,6 +41,7 @@ mod verdict;
 
 pub use cost::{Crossing, Prices};
 pub use environment::{Environment, ProxyKind};
+pub use evacuation::{EvacuationCheck, ServiceCheck, evacuation_check};
 pub use explanation::{Depth, Explanation, explain};
 pub use matrix::{Matrix, Row, location_in, matrices, matrices_of_nodes};
 pub use overview::{Cost, ServiceOverview, SortBy, overview, sort};

@@ -12,6 +12,7 @@ use zonewise_cluster::watch::{
     NODES, PODS, SERVICE_CIDRS, SERVICES, SLICES, list_each, query_parameter,
 };
 use zonewise_common::keys::SERVICE_NAME;
+use zonewise_inventory::evacuation::{EVACUATIONS, KIND};
 use zonewise_slices::labels::Labels;
 use zonewise_slices::service::Service;
 
@@ -47,7 +48,8 @@ pub async fn read(
 ) -> Result<(), ApiError> {
     let mut reader = Reader { client, pods, take };
     reader.list("Node", NODES.path, "").await?;
-    reader.service_cidrs().await?;
+    reader.list_if_known("ServiceCIDR", SERVICE_CIDRS.path).await?;
+    reader.list_if_known(KIND, EVACUATIONS.path).await?;
     match scope {
         Scope::All => {
             reader.list("Service", SERVICES.path, "").await?;
@@ -101,10 +103,10 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// API servers before 1.33 have no ServiceCIDRs, and not everybody may read them. The ranges of ClusterIPs are not
-    /// known then.
-    async fn service_cidrs(&mut self) -> Result<(), ApiError> {
-        match self.list("ServiceCIDR", SERVICE_CIDRS.path, "").await {
+    /// API servers before 1.33 have no ServiceCIDRs, few have ZoneEvacuations, and not everybody may read them. The
+    /// ranges of ClusterIPs are not known then, and no zone is being emptied.
+    async fn list_if_known(&mut self, kind: &str, path: &str) -> Result<(), ApiError> {
+        match self.list(kind, path, "").await {
             Err(ApiError::NotFound(_) | ApiError::Forbidden(_)) => Ok(()),
             answer => answer,
         }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use zonewise_common::cidr::Cidr;
 use zonewise_common::name::{Key, Name};
 use zonewise_common::service_cidr::ServiceCidr;
+use zonewise_inventory::evacuation::{StoredEvacuation, in_force};
 use zonewise_inventory::index::Index;
 use zonewise_routing::{ClusterClaims, NodeLocation, ObjectReader, Protected, ServiceClaims};
 use zonewise_slices::node::Nodes;
@@ -73,6 +74,7 @@ pub struct SnapshotBuilder {
     json: Json,
     facts: Facts,
     service_cidrs: BTreeMap<Name, Vec<Cidr>>,
+    evacuations: BTreeMap<Name, StoredEvacuation>,
     locations: BTreeMap<(&'static str, Name, Name), input::SourceLocation>,
     remarks: Remarks,
 }
@@ -129,6 +131,9 @@ impl SnapshotBuilder {
             Object::ServiceCidr(ServiceCidr { name, ranges }) => {
                 self.service_cidrs.insert(name, ranges);
             }
+            Object::Evacuation(evacuation) => {
+                self.evacuations.insert(Name::clone(evacuation.name()), evacuation);
+            }
         }
     }
 
@@ -147,7 +152,8 @@ impl SnapshotBuilder {
         for service in self.services {
             self.index.apply_service(service);
         }
-        let nodes = Arc::new(Nodes::new(self.index.nodes().clone(), missing_cpu));
+        let nodes = Nodes::new(self.index.nodes().clone(), missing_cpu);
+        let nodes = Arc::new(nodes.evacuating(in_force(self.evacuations.values())));
         let Self { index, json, facts, service_cidrs, .. } = self;
         let claims = OnceLock::new();
         (Snapshot { index, nodes, json, facts, service_cidrs, claims }, self.remarks)
@@ -184,6 +190,9 @@ fn identity(object: &Object) -> (&'static str, Name, Name) {
         }
         Object::ServiceCidr(service_cidr) => {
             ("ServiceCIDR", Name::from(""), Name::clone(&service_cidr.name))
+        }
+        Object::Evacuation(evacuation) => {
+            ("ZoneEvacuation", Name::from(""), Name::clone(evacuation.name()))
         }
     }
 }

@@ -82,6 +82,14 @@ pub(crate) enum Command {
     /// EndpointSlices, zonewise's own programs, clocks, and your rights. What is wrong is said with its
     /// cause, and how to mend it.
     Check(crate::observe::check::Check),
+    /// Empty a zone: move new connections to other zones, step by step
+    ///
+    /// Says first what that would mean, and changes nothing without --yes. Checks that the other zones
+    /// can take the traffic, moves it in steps, goes back by itself if an endpoint would get too much
+    /// or other zones fail, and ends at a deadline. Connections that are open go on.
+    Evacuate(Box<crate::observe::evacuate::Evacuate>),
+    /// Give a zone its traffic back, step by step, after `evacuate`
+    Restore(crate::observe::evacuate::Restore),
     /// Explain reason codes: what happened, and what to do
     ///
     /// Conditions, events, metrics and all screens carry these codes.

@@ -50,6 +50,8 @@ fn main() -> ExitCode {
         Command::Route(arguments) => observe::route::run(&arguments),
         Command::Lint(arguments) => observe::lint::run(*arguments),
         Command::Check(arguments) => observe::check::run(&arguments),
+        Command::Evacuate(arguments) => observe::evacuate::run(*arguments),
+        Command::Restore(arguments) => observe::evacuate::restore(&arguments),
         Command::Reasons(arguments) => observe::reasons::run(&arguments),
         Command::Explain(arguments) => observe::explain::run(*arguments),
         #[cfg(feature = "lab")]

@@ -11,6 +11,7 @@
 
 mod access;
 mod controllers;
+mod evacuations;
 mod guard;
 mod installation;
 mod nodes;
@@ -157,6 +158,7 @@ pub fn checks(sights: &Sights, stage: Stage) -> Checks {
     checks.extend(controllers::checks(sights, stage));
     if stage == Stage::After {
         checks.extend(guard::check(sights));
+        checks.extend(evacuations::check(sights));
         checks.extend(installation::checks(sights));
     }
     let state = checks.iter().map(|check| check.state).max().unwrap_or(CheckState::Passed);

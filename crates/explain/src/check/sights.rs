@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use zonewise_common::keys::SERVICE_NAME;
 use zonewise_common::proxy_report::ProxyReport;
+use zonewise_inventory::evacuation::StoredEvacuation;
 use zonewise_inventory::guard::POLICY;
 use zonewise_slices::guard::ZoneAllocation;
 use zonewise_slices::node::Node;
@@ -45,6 +46,8 @@ pub struct Sights {
     pub asking: Sight<Vec<String>>,
     /// What guard mode has in the API server.
     pub guard: Sight<GuardSight>,
+    /// Zones that are being emptied, or were; none if that is not known.
+    pub evacuations: Vec<StoredEvacuation>,
     /// The ClusterRoleBindings of zonewise's programs that exist.
     pub bindings: Sight<Vec<&'static str>>,
     /// What the user may do.

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde_json::Value;
 use zonewise_common::service_cidr::ServiceCidr;
+use zonewise_inventory::evacuation::StoredEvacuation;
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
@@ -58,6 +59,8 @@ pub enum Object {
     },
     /// A ServiceCIDR.
     ServiceCidr(ServiceCidr),
+    /// A ZoneEvacuation.
+    Evacuation(StoredEvacuation),
 }
 
 /// An object and where it was found.

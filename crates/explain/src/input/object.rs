@@ -6,6 +6,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use zonewise_common::service_cidr::ServiceCidr;
+use zonewise_inventory::evacuation::StoredEvacuation;
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::routing_keys::{ROUTING_KEYS, is_routing_key};
@@ -26,17 +27,25 @@ enum Kind {
     Service,
     Slice,
     ServiceCidr,
+    Evacuation,
 }
 
 impl Kind {
     fn is_namespaced(self) -> bool {
-        !matches!(self, Self::Node | Self::ServiceCidr)
+        !matches!(self, Self::Node | Self::ServiceCidr | Self::Evacuation)
     }
 }
 
 /// The kinds of lists of them.
-const LISTS: [&str; 6] =
-    ["List", "NodeList", "PodList", "ServiceList", "EndpointSliceList", "ServiceCIDRList"];
+const LISTS: [&str; 7] = [
+    "List",
+    "NodeList",
+    "PodList",
+    "ServiceList",
+    "EndpointSliceList",
+    "ServiceCIDRList",
+    "ZoneEvacuationList",
+];
 
 /// The result of reading a chunk.
 #[derive(Debug)]
@@ -260,6 +269,7 @@ impl ObjectContext<'_> {
             "Service" => (Kind::Service, ""),
             "EndpointSlice" => (Kind::Slice, "discovery.k8s.io"),
             "ServiceCIDR" => (Kind::ServiceCidr, "networking.k8s.io"),
+            "ZoneEvacuation" => (Kind::Evacuation, "zonewise.dev"),
             list if LISTS.contains(&list) && self.list.is_some() => {
                 return Err("a list inside a list is not read: take it out".to_owned());
             }
@@ -270,7 +280,8 @@ impl ObjectContext<'_> {
         let (own, number) = version.rsplit_once('/').unwrap_or(("", version));
         match (own == group, number) {
             (_, "") => Err("it has no `apiVersion`: add it".to_owned()),
-            (true, "v1") => Ok(Handling::Kind(known)),
+            (true, "v1alpha1") if known == Kind::Evacuation => Ok(Handling::Kind(known)),
+            (true, "v1") if known != Kind::Evacuation => Ok(Handling::Kind(known)),
             // Kubernetes 1.31 and 1.32 have them in this version, with the same fields.
             (true, "v1beta1") if known == Kind::ServiceCidr => Ok(Handling::Kind(known)),
             (true, _) => Err(other_version(known, version)),
@@ -294,6 +305,7 @@ fn other_version(kind: Kind, version: &str) -> String {
         Kind::Service => "services -A",
         Kind::Slice => "endpointslices.v1.discovery.k8s.io -A",
         Kind::ServiceCidr => "servicecidrs.v1.networking.k8s.io",
+        Kind::Evacuation => "zoneevacuations.v1alpha1.zonewise.dev",
     };
     format!("version {version} is not read: fetch it again with `kubectl get {resource} -o json`")
 }
@@ -329,6 +341,7 @@ fn typed<'de, D: Deserializer<'de>>(kind: Kind, from: D) -> Result<Object, D::Er
         Kind::Service => Object::Service { small: Service::deserialize(from)?, json: None },
         Kind::Slice => Object::Slice { small: Slice::deserialize(from)?, json: None },
         Kind::ServiceCidr => Object::ServiceCidr(ServiceCidr::deserialize(from)?),
+        Kind::Evacuation => Object::Evacuation(StoredEvacuation::deserialize(from)?),
     })
 }
 
@@ -340,6 +353,7 @@ fn is_complete(object: &Object) -> bool {
         Object::Service { small, .. } => (&*small.namespace, &*small.name),
         Object::Slice { small, .. } => (&*small.namespace, small.name()),
         Object::ServiceCidr(service_cidr) => ("-", &*service_cidr.name),
+        Object::Evacuation(evacuation) => ("-", &**evacuation.name()),
     };
     !namespace.is_empty() && !name.is_empty()
 }

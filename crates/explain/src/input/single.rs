@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use zonewise_inventory::evacuation::KIND;
+use zonewise_inventory::guard::API_VERSION;
+
 use super::object::{ObjectContext, Read};
 use super::type_meta::TypeMeta;
 use super::{Fault, Item, Options, SourceLocation};
@@ -12,6 +15,7 @@ pub fn item(source: &str, kind: &str, json: &str, options: &Options) -> Item {
     let version = match kind {
         "EndpointSlice" => "discovery.k8s.io/v1",
         "ServiceCIDR" => "networking.k8s.io/v1",
+        KIND => API_VERSION,
         _ => "v1",
     };
     let list =

@@ -12,6 +12,7 @@ use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, list_each, query_pa
 use zonewise_common::keys::{COMPONENT, PROXY, ROUTING_PREFERENCE, SUBSETTING};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::LEASES;
+use zonewise_inventory::evacuation::{EVACUATIONS, StoredEvacuation};
 use zonewise_inventory::guard::{ALLOCATIONS, POLICIES, POLICY};
 
 use super::facts::{self, hidden};
@@ -59,9 +60,17 @@ pub async fn sights(client: &Client, stage: Stage) -> Result<Sights, ApiError> {
         writes: writes(client).await,
         asking: asking(client).await,
         guard: guard(client).await,
+        evacuations: evacuations(client).await,
         bindings: bindings(client).await,
         rights: rights(client, stage).await,
     })
+}
+
+/// Zones that are being emptied. Most clusters do not know the kind, and not everybody may read it.
+async fn evacuations(client: &Client) -> Vec<StoredEvacuation> {
+    let found = objects(client, EVACUATIONS.path, "", "ZoneEvacuations").await;
+    let read = |value: &Value| serde_json::from_value(value.clone()).ok().into_iter().collect();
+    every(found, read).seen().cloned().unwrap_or_default()
 }
 
 /// This machine's time and the API server's. The server's has whole seconds.
@@ -234,13 +243,20 @@ const TO_LOOK: [Wanted; 7] = [
     ("list", "coordination.k8s.io", "leases", SYSTEM_NAMESPACE, "what runs"),
 ];
 
-const TO_INSTALL: [Wanted; 9] = [
+const TO_INSTALL: [Wanted; 10] = [
     ("create", "", "namespaces", "", "zonewise-system"),
     ("create", "", "serviceaccounts", SYSTEM_NAMESPACE, "the chart"),
     ("create", "", "configmaps", SYSTEM_NAMESPACE, "the chart"),
     ("create", "", "secrets", SYSTEM_NAMESPACE, "Helm's record of the release"),
     ("create", "apps", "deployments", SYSTEM_NAMESPACE, "the controller"),
     ("create", "apps", "daemonsets", SYSTEM_NAMESPACE, "the proxy"),
+    (
+        "create",
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "",
+        "zones to empty, and guard mode",
+    ),
     ("create", "rbac.authorization.k8s.io", "clusterroles", "", "rights of controller and proxy"),
     ("create", "rbac.authorization.k8s.io", "clusterrolebindings", "", "the same"),
     (

@@ -2,7 +2,7 @@
 
 use zonewise_topology::capacity::{Basis, LeftOut, WhyLeftOut};
 use zonewise_topology::explanation::ZoneRow;
-use zonewise_topology::reason::NOTHING_TO_DO;
+use zonewise_topology::reason::{Code, NOTHING_TO_DO};
 
 use std::collections::BTreeSet;
 
@@ -84,7 +84,8 @@ fn details(explanation: &Explanation) -> String {
 /// A key without effect, and the commands that correct it.
 fn ignored(note: &Note) -> Vec<String> {
     let (key, value) = (clean(&note.source), clean(&note.value));
-    let word = paint(WARN, "ignored");
+    let word = if note.reason == Code::ZoneBeingEmptied { "emptying" } else { "ignored" };
+    let word = paint(WARN, word);
     let line = format!("{word}: {key} = {value}: {} ({})", clean(&note.sentence), note.reason);
     let commands = note.commands.iter().map(|command| format!("    {}", clean(command)));
     std::iter::once(line).chain(commands).collect()

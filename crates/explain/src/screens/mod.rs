@@ -6,6 +6,7 @@
 mod check;
 mod diff;
 mod environment;
+mod evacuation;
 mod explanation;
 mod fit;
 mod overview;
@@ -18,6 +19,7 @@ mod yaml;
 pub use check::checks;
 pub use diff::diff;
 pub use environment::{environment, planned_by, planned_for_guard, unmanaged};
+pub use evacuation::evacuation;
 pub use explanation::explanation;
 pub use fit::fit;
 pub use overview::overview;

@@ -140,6 +140,7 @@ fn good() -> Sights {
         writes: Sight::Seen(Vec::new()),
         asking: Sight::Seen(vec!["shop/web".into()]),
         guard: Sight::Seen(GuardSight::default()),
+        evacuations: Vec::new(),
         bindings: Sight::Seen(vec!["zonewise-controller", "zonewise-guard", "zonewise-proxy"]),
         rights: vec![right],
     }
@@ -862,4 +863,29 @@ fn without_colours(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |all, part| all + part.split_once('m').map_or("", |(_, rest)| rest))
+}
+
+#[test]
+fn a_zone_that_is_being_emptied_is_named_with_the_way_back() {
+    let sights = |percent: u8| {
+        let evacuation = json!({
+            "metadata": {"name": "a"},
+            "spec": {"zone": "a", "deadline": "2026-01-01T13:00:00Z"},
+            "status": {"phase": "Moving", "percent": percent},
+        });
+        Sights { evacuations: vec![serde_json::from_value(evacuation).unwrap()], ..good() }
+    };
+    let found = |percent| {
+        let checks = checks(&sights(percent), Stage::After).checks.into_iter();
+        checks.filter(|check| check.name == "evacuations").collect::<Vec<_>>()
+    };
+    let check = found(25).remove(0);
+    assert_eq!(check.state, CheckState::Warning);
+    assert!(
+        check.finding.contains("a (25 % of its endpoints are in use, until 2026-01-01T13:00:00Z)"),
+        "{}",
+        check.finding
+    );
+    assert_eq!(check.commands, ["zonewise restore a"]);
+    assert_eq!(found(100), [], "it has its traffic back");
 }

@@ -115,9 +115,11 @@ fn is_chosen(item: &Item, namespace: Option<&str>) -> bool {
     match (item, namespace) {
         (Item::Found(found), Some(namespace)) => match &found.object {
             Object::Service { small, .. } => *small.namespace == *namespace,
-            Object::Node(_) | Object::Pod(_) | Object::Slice { .. } | Object::ServiceCidr(_) => {
-                true
-            }
+            Object::Node(_)
+            | Object::Pod(_)
+            | Object::Slice { .. }
+            | Object::ServiceCidr(_)
+            | Object::Evacuation(_) => true,
         },
         _ => true,
     }

@@ -1,4 +1,5 @@
-//! The commands that only read: `plan`, `route`, `explain`, `lint`, `check` and `reasons`.
+//! The commands that only read: `plan`, `route`, `explain`, `lint`, `check` and `reasons`; and `evacuate` and `restore`,
+//! which write one object.
 //!
 //! ```text
 //!  -f FILE…  ─► input ─┐
@@ -7,6 +8,7 @@
 //! ```
 
 pub(crate) mod check;
+pub(crate) mod evacuate;
 pub(crate) mod explain;
 pub(crate) mod lint;
 pub(crate) mod plan;

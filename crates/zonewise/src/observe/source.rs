@@ -44,7 +44,7 @@ pub(crate) struct Source {
     pub(crate) namespace: Option<String>,
     /// All namespaces; the same as no namespace
     #[arg(short = 'A', long, conflicts_with = "namespace")]
-    all_namespaces: bool,
+    pub(super) all_namespaces: bool,
     /// Continue without objects that cannot be read, instead of stopping
     #[arg(long)]
     pub(crate) keep_going: bool,

@@ -34,6 +34,7 @@ fn name(object: &Object) -> String {
         Object::Service { small, .. } => format!("Service {}", small.key()),
         Object::Slice { small, .. } => format!("Slice {}/{}", small.namespace, small.name()),
         Object::ServiceCidr(service_cidr) => format!("ServiceCIDR {}", service_cidr.name),
+        Object::Evacuation(evacuation) => format!("ZoneEvacuation {}", evacuation.name()),
     }
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn objects(text: impl AsRef<[u8]>) -> Vec<(Object, Option<Value>)> {
 pub(crate) fn apart(mut object: Object) -> (Object, Option<Value>) {
     let text = match &mut object {
         Object::Service { json, .. } | Object::Slice { json, .. } => json.take(),
-        Object::Node(_) | Object::Pod(_) | Object::ServiceCidr(_) => None,
+        Object::Node(_) | Object::Pod(_) | Object::ServiceCidr(_) | Object::Evacuation(_) => None,
     };
     let value = text.map(|text| serde_json::from_str(&text).unwrap());
     (object, value)

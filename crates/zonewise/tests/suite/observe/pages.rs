@@ -4,7 +4,8 @@
 
 use crate::observe::run::{root, run};
 
-const PAGES: [&str; 5] = ["plan.md", "route.md", "explain.md", "lint.md", "why-no-hints.md"];
+const PAGES: [&str; 6] =
+    ["plan.md", "route.md", "explain.md", "lint.md", "why-no-hints.md", "evacuate.md"];
 
 const FENCE: &str = "```console\n$ zonewise ";
 

@@ -217,6 +217,8 @@ fn documents() -> Vec<(&'static str, Value)> {
         ("routes", of_shop(&["route", "--node", "a1"])),
         ("routes", of_shop(&["route", "--from", "nowhere"])),
         ("matrices", of_shop(&["route", "--matrix"])),
+        ("evacuation-check", of_shop(&["evacuate", "eu-a"])),
+        ("evacuation-check", of_shop(&["evacuate", "eu-a", "--limit", "10000"])),
         ("findings", printed(&["lint", "-f", "testdata/lint"])),
         ("findings", printed(&["lint", "-f", "examples/shop"])),
         ("reasons", printed(&["reasons"])),
