@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::{Context, bail};
 use serde_json::{Value, json};
 use zonewise_cluster::api::ApiError;
+use zonewise_common::clock;
+use zonewise_common::time::timestamp;
+use zonewise_controller::evacuation::{self, EvacuationSpec, Phase};
 use zonewise_netns::NetnsNode;
 
 use crate::api::{NODES, PODS, SERVICES};
@@ -20,6 +24,8 @@ const DETECTION_DELAY: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(100);
 /// The proxies are up to date when nothing has changed for this many observations.
 const STABLE: usize = 4;
+/// How long a zone may take to be emptied, and stays empty.
+const EVACUATION: Duration = Duration::from_hours(1);
 /// How long to wait for proxies and Pods.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -74,6 +80,8 @@ impl<'c> Director<'c> {
             Step::Drain { zone } => self.drain(zone).await?,
             Step::Cut { zone } => self.cut(zone).await?,
             Step::Restore { zone } => self.restore(zone).await?,
+            Step::Evacuate { zone, step } => self.evacuate(zone, step.0).await?,
+            Step::GiveBack { zone } => self.give_back(zone).await?,
             Step::Nodes { zone, to } => self.nodes(zone, *to).await?,
             Step::Traffic { service, zone, connections } => {
                 self.call(service, zone.as_deref(), *connections);
@@ -226,6 +234,50 @@ impl<'c> Director<'c> {
             self.change(&path, &objects::pod_ready(ready, &now())).await?;
         }
         Ok(())
+    }
+
+    // === evacuations ===
+
+    async fn evacuate(&self, zone: &str, step: Duration) -> anyhow::Result<()> {
+        let deadline = clock::now().as_second() + EVACUATION.as_secs().cast_signed();
+        let spec = EvacuationSpec {
+            zone: zone.into(),
+            deadline: timestamp(deadline).into(),
+            step_seconds: u32::try_from(step.as_secs()).ok(),
+            ..EvacuationSpec::default()
+        };
+        self.ask(&spec, Phase::Empty).await
+    }
+
+    async fn give_back(&self, zone: &str) -> anyhow::Result<()> {
+        let stored = evacuation::stored(self.cluster.api.client(), zone).await?;
+        let stored = stored.with_context(|| format!("zone {zone} was not evacuated"))?;
+        let spec = EvacuationSpec { restore: true, ..stored.spec };
+        self.ask(&spec, Phase::Ended).await
+    }
+
+    /// Asks the controller for something about a zone, and waits until it has reached this phase.
+    async fn ask(&self, spec: &EvacuationSpec, phase: Phase) -> anyhow::Result<()> {
+        let client = self.cluster.api.client();
+        let asked = evacuation::ask(client, spec).await.context(
+            "the API server knows no ZoneEvacuations: use one of Kubernetes with --api, and apply deploy/controller/crd.yaml to it",
+        )?;
+        let deadline = tokio::time::Instant::now() + EVACUATION;
+        loop {
+            let stored = evacuation::stored(client, &spec.zone).await?;
+            let status = stored.context("the ZoneEvacuation was deleted")?.status;
+            let is_known = status.observed_generation >= asked.generation();
+            match status.phase {
+                reached if is_known && reached == phase => return Ok(()),
+                other if is_known && other.is_over() => {
+                    bail!("zone {} is {other:?}: {}", spec.zone, status.message)
+                }
+                _ if tokio::time::Instant::now() >= deadline => {
+                    bail!("zone {} is not {phase:?} yet: {}", spec.zone, status.message)
+                }
+                _ => tokio::time::sleep(POLL).await,
+            }
+        }
     }
 
     // === nodes ===

@@ -97,6 +97,10 @@ pub struct Zone {
     pub cores: u32,
 }
 
+fn evacuation_step() -> ConfigDuration {
+    ConfigDuration(Duration::from_secs(5))
+}
+
 fn two() -> usize {
     2
 }
@@ -190,6 +194,19 @@ pub enum Step {
     },
     /// Ends a drain or a cut: nodes and Pods come back.
     Restore {
+        /// The zone.
+        zone: String,
+    },
+    /// Empties a zone as `zonewise evacuate` does, and waits until it is empty. Pods and nodes stay.
+    Evacuate {
+        /// The zone.
+        zone: String,
+        /// The least time between two steps; whole seconds.
+        #[serde(default = "evacuation_step")]
+        step: ConfigDuration,
+    },
+    /// Gives an evacuated zone its traffic back as `zonewise restore` does, and waits until it has all of it.
+    GiveBack {
         /// The zone.
         zone: String,
     },
@@ -446,8 +463,16 @@ impl Scenario {
                 fits.then_some(())
                     .ok_or_else(|| format!("scale: {to} Pods do not fit; there is room for {room}"))
             }
-            Step::Drain { zone } | Step::Cut { zone } | Step::Restore { zone } => {
-                self.zone(zone).map(drop)
+            Step::Drain { zone }
+            | Step::Cut { zone }
+            | Step::Restore { zone }
+            | Step::GiveBack { zone } => self.zone(zone).map(drop),
+            Step::Evacuate { zone, step } => {
+                self.zone(zone)?;
+                let fits = (1..=600).contains(&step.0.as_secs()) && step.0.subsec_nanos() == 0;
+                fits.then_some(()).ok_or_else(|| {
+                    format!("evacuate: a step of {step} is not a number of seconds from 1 to 600")
+                })
             }
             Step::Nodes { zone, to } => {
                 self.zone(zone)?;
@@ -502,6 +527,7 @@ impl Act {
             Step::Wait(span) => span.0,
             Step::Scale { .. } | Step::Drain { .. } | Step::Nodes { .. } => GRACE,
             Step::Roll { .. } => GRACE * 2,
+            Step::Evacuate { step, .. } => step.0 * 5,
             _ => Duration::ZERO,
         };
         FOLLOW + self.steps.iter().map(step).sum::<Duration>()
@@ -599,6 +625,8 @@ impl fmt::Display for Step {
             Self::Drain { zone } => write!(out, "drain zone {zone}"),
             Self::Cut { zone } => write!(out, "cut zone {zone} off"),
             Self::Restore { zone } => write!(out, "zone {zone} comes back"),
+            Self::Evacuate { zone, .. } => write!(out, "empty zone {zone}"),
+            Self::GiveBack { zone } => write!(out, "zone {zone} gets its traffic back"),
             Self::Nodes { zone, to } => write!(out, "zone {zone}: {to} nodes"),
             Self::Traffic { service, zone: Some(zone), connections } => {
                 write!(out, "{connections} connections/s from zone {zone} to {service}")

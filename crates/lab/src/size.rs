@@ -182,6 +182,8 @@ impl Step {
             | Self::Drain { zone }
             | Self::Cut { zone }
             | Self::Restore { zone }
+            | Self::Evacuate { zone, .. }
+            | Self::GiveBack { zone }
             | Self::Nodes { zone, .. } => Some(zone),
             Self::Traffic { zone, .. } => zone.as_mut(),
             Self::Annotate { .. } | Self::Distribute { .. } | Self::Roll { .. } | Self::Wait(_) => {

@@ -9,6 +9,7 @@ mod cluster;
 mod controller;
 mod deploy;
 mod differential;
+mod evacuate;
 #[cfg(feature = "expressions")]
 mod expressions;
 mod gates;
