@@ -248,6 +248,8 @@ fn documents() -> Vec<(&'static str, Value)> {
     same_node[0]["spec"]["trafficDistribution"] = json!("PreferSameNode");
     same_node.push(node("a2", "a", "4"));
     all.push(("matrices", document(&["route", "--matrix"], &settled(same_node))));
+    let only_there = cluster(&json!({}), &[("4", 2), ("4", 0)]);
+    all.push(("evacuation-check", document(&["evacuate", "a"], &only_there)));
     all.extend(with_dropped_traffic());
     let refused = ["route", "--from", "a", "--as-if", "proxy"];
     all.push(("routes", document(&refused, &with_a_claim_on_anothers_address())));
