@@ -1,7 +1,7 @@
 //! The course of an evacuation: what is stored and what is seen go in, what is stored next comes out.
 //!
 //! ```text
-//!             others can take it            applied everywhere, time of a step over
+//!             others can take it            written, time of a step over    applied by all proxies
 //!  Checking ──────────────────────► Moving 75 ─► 50 ─► 25 ─► 0 ─► Empty
 //!     │                               │                             │
 //!     │ they cannot                   ├── a limit is passed ────────┤ all at once
@@ -130,10 +130,14 @@ impl Course<'_> {
         }
     }
 
-    /// What the next step has to wait for.
+    /// What the next step has to wait for. Proxies are waited for before the zone is called empty, and only then: they
+    /// report late, and one that is a step behind sends to endpoints that still serve.
     fn obstacle(&self) -> Option<Obstacle> {
-        let Sight { now, unwritten, proxies_behind, .. } = *self.sight;
-        let since = seconds(Some(&self.stored.status.since)).unwrap_or(now);
+        let Sight { now, unwritten, .. } = *self.sight;
+        let before = &self.stored.status;
+        let is_last = before.phase == Phase::Moving && before.percent == 0;
+        let proxies_behind = self.sight.proxies_behind && is_last;
+        let since = seconds(Some(&before.since)).unwrap_or(now);
         if now < since.saturating_add(i64::from(self.stored.spec.step_seconds())) {
             Some(Obstacle::Time)
         } else if unwritten > 0 || proxies_behind {
@@ -339,22 +343,24 @@ mod tests {
     }
 
     #[test]
-    fn a_step_waits_until_the_last_one_is_applied_everywhere() {
-        let slow = play(60, |second, seen, _| {
+    fn a_step_waits_for_slices_and_an_empty_zone_for_proxies() {
+        let slow = play(90, |second, seen, _| {
             seen.unwritten = u64::from(second < 25);
-            seen.proxies_behind = second < 33;
+            seen.proxies_behind = second < 70;
         });
-        assert_eq!(slow[..3], [(0, Moving, 75), (33, Moving, 50), (43, Moving, 25)]);
+        let expected =
+            [(0, Moving, 75), (25, Moving, 50), (35, Moving, 25), (45, Moving, 0), (70, Empty, 0)];
+        assert_eq!(slow, expected);
         let status = EvacuationStatus {
             phase: Moving,
-            percent: 75,
+            percent: 0,
             since: timestamp(BEGIN).into(),
             observed_generation: 1,
             ..EvacuationStatus::default()
         };
         let seen = Sight { proxies_behind: true, ..sight(BEGIN + 10, 1.5) };
         let waits = next(&stored(&status, false, 1), &seen).unwrap();
-        assert_eq!((waits.phase, waits.percent, &*waits.reason), (Moving, 75, "ProxiesBehind"));
+        assert_eq!((waits.phase, waits.percent, &*waits.reason), (Moving, 0, "ProxiesBehind"));
         assert_eq!(waits.since, status.since);
     }
 
