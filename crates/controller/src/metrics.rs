@@ -401,6 +401,7 @@ mod tests {
         let metrics = Metrics::new(&registry).unwrap();
         let states = Arc::<ServiceStates>::default();
         metrics.computed(&registry, &states, &Arc::default()).unwrap();
+        Metrics::evacuated(&registry, Vec::new).unwrap();
         Metrics::stored(&registry, || 5).unwrap();
         let reasons =
             || ["HintsEnforced", "HintsNotEnforced", "HintsEnforced"].map(Box::from).to_vec();

@@ -11,7 +11,8 @@ use zonewise_testbed::{Cluster, User, eventually, manifests};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_zonewise");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Three Services with different routing; four endpoints in each of three zones.
+/// Three Services with different routing. The lab compares an endpoint with its fair share among all Pods, those that
+/// are set aside included; the limit of an evacuation is 160 % of that, where routing is even before.
 const UNDER_LOAD: &str = "
 title: A zone is emptied
 cluster: {zones: [{name: a, nodes: 2}, {name: b, nodes: 2}, {name: c, nodes: 2}]}
@@ -29,7 +30,7 @@ acts:
   - title: Empty
     do: [{evacuate: {zone: a, step: 4s}}]
     measure: 5s
-    expect: {service: near, inZone: {atLeast: 60%, atMost: 68%}, overload: {atMost: 10%}}
+    expect: {service: near, inZone: {atLeast: 60%, atMost: 68%}, overload: {atMost: 60%}}
   - title: In use again
     do: [{giveBack: {zone: a}}]
     measure: 3s
