@@ -7,8 +7,10 @@
 //!  events    records events; repeated ones are counted
 //!  lease     leader election: which replica may write
 //!  review    who a client is and what it may read, by TokenReview and SubjectAccessReview
+//!  access    the same for the clients of a server, remembered and limited
 //! ```
 
+pub mod access;
 pub mod api;
 pub mod connect;
 pub mod events;

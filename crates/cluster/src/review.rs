@@ -14,13 +14,22 @@ use serde::de::DeserializeOwned;
 
 use crate::api::{self, ApiError};
 
-/// The user that a token belongs to; `None` if the API server does not accept it.
-pub async fn authenticate(client: &Client, token: &str) -> Result<Option<UserInfo>, ApiError> {
-    let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
+/// The user that a token belongs to; `None` if the API server does not accept it, or if it is not meant for this
+/// audience. Without an audience it must be meant for the API server.
+pub async fn authenticate(
+    client: &Client,
+    token: &str,
+    audience: Option<&str>,
+) -> Result<Option<UserInfo>, ApiError> {
+    let audiences = audience.map(|audience| vec![audience.to_owned()]);
+    let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences };
     let review = TokenReview { spec, ..TokenReview::default() };
     let path = "/apis/authentication.k8s.io/v1/tokenreviews";
     let status = review_at(client, path, &review).await?.status.unwrap_or_default();
-    Ok(status.user.filter(|_| status.authenticated == Some(true)))
+    // An API server that does not know audiences does not return any.
+    let meant = audience
+        .is_none_or(|audience| status.audiences.iter().flatten().any(|known| known == audience));
+    Ok(status.user.filter(|_| status.authenticated == Some(true) && meant))
 }
 
 /// Whether a user may read a path that is no resource, such as `/metrics`.

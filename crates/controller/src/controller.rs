@@ -15,6 +15,7 @@ use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use zonewise_cluster::access::{Protected, Reviewer};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::events::{EventRecorder, Reporter};
 use zonewise_cluster::lease::{self, Claim, Leadership};
@@ -35,7 +36,6 @@ use zonewise_telemetry::server::{Protection, Server};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_telemetry::tls::{Certificate, CertificateError, Tls};
 
-use crate::access::Reviewer;
 use crate::config::{Config, ConfigFile, GuardConfig, Mode};
 use crate::evacuation::{Driver, EvacuationFollower, StoredEvacuations};
 use crate::faults::Faults;
@@ -257,6 +257,13 @@ impl Started<'_> {
     }
 }
 
+const METRICS: Protected = Protected {
+    path: "/metrics",
+    what: "the metrics",
+    role: "zonewise-metrics-reader",
+    audience: None,
+};
+
 /// What keeps metrics from those who may not read them, if they are served with a certificate.
 fn protection(
     client: &Client,
@@ -264,7 +271,7 @@ fn protection(
 ) -> Result<Option<Protection>, CertificateError> {
     let Some(certificate) = certificate else { return Ok(None) };
     let tls = Arc::new(Tls::new(certificate)?);
-    Ok(Some(Protection { tls, guard: Arc::new(Reviewer::new(client.clone())) }))
+    Ok(Some(Protection { tls, guard: Arc::new(Reviewer::new(client.clone(), METRICS)) }))
 }
 
 /// The Services whose hints are in force in guard mode.

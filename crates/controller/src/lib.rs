@@ -17,7 +17,6 @@
 //! All decisions are made in the crates `slices` and `topology`. This crate moves data between them and
 //! the API server, and decides when.
 
-mod access;
 pub mod config;
 mod controller;
 pub mod evacuation;

@@ -1,7 +1,7 @@
-//! Who may read the metrics when they are served beyond loopback.
+//! Who may read a page that is served beyond loopback: the metrics of the controller, the counts of a proxy.
 //!
 //! ```text
-//!  bearer token ─► known? ─► not too often? ─► TokenReview ─► user ─► SubjectAccessReview: get /metrics ─► the page
+//!  bearer token ─► known? ─► not too often? ─► TokenReview ─► user ─► SubjectAccessReview: get PATH ─► the page
 //!       │            │            │                 │                        │
 //!      none: 401     │         no: 429          unknown: 401              no: 403
 //!                    └─ the answer of the last seconds       the API server does not answer: 503
@@ -20,11 +20,24 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use zonewise_cluster::review;
 use zonewise_telemetry::server::{Guard, Page, PageRequest};
 
-/// The only page.
-const PATH: &str = "/metrics";
+use crate::review;
+
+/// The page that is not for everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protected {
+    /// Its path, the only one that is served.
+    pub path: &'static str,
+    /// What it shows, in the plural, for messages: `the metrics`.
+    pub what: &'static str,
+    /// The ClusterRole that allows to read it.
+    pub role: &'static str,
+    /// Whom tokens must be meant for; `None` for the API server itself. A token for somebody else is of no use to whoever
+    /// gets hold of it here.
+    pub audience: Option<&'static str>,
+}
+
 /// For how long an answer of the API server is used. A token that is withdrawn works for so long.
 const MEMORY: Duration = Duration::from_secs(10);
 /// For how long a token that was admitted is reviewed again without being limited, so that strangers cannot keep it
@@ -52,15 +65,15 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn page(&self) -> Result<(), Page> {
+    fn page(&self, Protected { path, role, .. }: Protected) -> Result<(), Page> {
         match self {
             Self::Allowed => Ok(()),
             Self::UnknownToken => Err(unauthorized("the API server does not accept the token")),
             Self::Forbidden { user } => Err(Page::text(
                 403,
                 format!(
-                    "{user:?} may not get {PATH}; bind it to the ClusterRole zonewise-metrics-reader, or to another \
-                     one with this nonResourceURL and the verb get\n"
+                    "{user:?} may not get {path}; bind it to the ClusterRole {role}, or to another one with this \
+                     nonResourceURL and the verb get\n"
                 ),
             )),
         }
@@ -87,7 +100,7 @@ impl Undecided {
             }
             Self::Unavailable => Page::text(
                 503,
-                "the API server cannot be asked who may read this now; the log of the controller says why\n",
+                "the API server cannot be asked who may read this now; the log of this program says why\n",
             ),
         }
     }
@@ -159,8 +172,9 @@ impl Rate {
 }
 
 /// Asks the API server.
-pub(crate) struct Reviewer {
+pub struct Reviewer {
     client: Client,
+    page: Protected,
     memory: Mutex<Memory>,
     rate: Mutex<Rate>,
     permits: Semaphore,
@@ -169,9 +183,11 @@ pub(crate) struct Reviewer {
 }
 
 impl Reviewer {
-    pub(crate) fn new(client: Client) -> Self {
+    /// A reviewer that knows nobody yet.
+    pub fn new(client: Client, page: Protected) -> Self {
         Self {
             client,
+            page,
             memory: Mutex::default(),
             rate: Mutex::new(Rate { full: Instant::now() }),
             permits: Semaphore::new(AT_ONCE),
@@ -204,12 +220,12 @@ impl Reviewer {
     }
 
     async fn review(&self, token: &str) -> Result<Verdict, String> {
-        let user = review::authenticate(&self.client, token).await;
+        let user = review::authenticate(&self.client, token, self.page.audience).await;
         let Some(user) = user.map_err(|error| format!("TokenReview: {error}"))? else {
             return Ok(Verdict::UnknownToken);
         };
         let name = user.username.clone().unwrap_or_default();
-        let allowed = review::may_get(&self.client, user, PATH).await;
+        let allowed = review::may_get(&self.client, user, self.page.path).await;
         let allowed = allowed.map_err(|error| format!("SubjectAccessReview: {error}"))?;
         Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden { user: name } })
     }
@@ -217,12 +233,13 @@ impl Reviewer {
     /// Logs once that the API server cannot be asked, and once that it can again.
     fn tell(&self, failure: Option<&str>) {
         let told = std::mem::replace(&mut *self.told.lock(), failure.is_some());
+        let what = self.page.what;
         match failure {
             Some(error) if !told => tracing::warn!(
                 error,
-                "no client gets the metrics: the API server cannot be asked who may read them"
+                "no client gets {what}: the API server cannot be asked who may read them"
             ),
-            None if told => tracing::info!("the API server says again who may read the metrics"),
+            None if told => tracing::info!("the API server says again who may read {what}"),
             _ => {}
         }
     }
@@ -235,11 +252,11 @@ impl Guard for Reviewer {
         token: Option<&'a str>,
     ) -> Pin<Box<dyn Future<Output = Result<(), Page>> + Send + 'a>> {
         Box::pin(async move {
-            if request.path != PATH {
+            if request.path != self.page.path {
                 return Err(Page::not_found());
             }
             let token = token.ok_or_else(|| unauthorized("a bearer token is needed"))?;
-            self.verdict(token).await.map_err(|undecided| undecided.page())?.page()
+            self.verdict(token).await.map_err(|undecided| undecided.page())?.page(self.page)
         })
     }
 }
@@ -255,6 +272,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    const PATH: &str = "/metrics";
+    const METRICS: Protected = Protected {
+        path: PATH,
+        what: "the metrics",
+        role: "zonewise-metrics-reader",
+        audience: None,
+    };
 
     #[tokio::test(start_paused = true)]
     async fn answers_are_remembered_for_a_while_and_not_too_many() {
@@ -295,23 +320,29 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let refused = |verdict: Verdict| verdict.page().unwrap_err();
+        let refused = |verdict: Verdict| verdict.page(METRICS).unwrap_err();
         let page = refused(Verdict::UnknownToken);
         assert_eq!((page.status, page.headers[0].0), (401, "www-authenticate"));
         assert!(page.body.contains("Authorization: Bearer"), "{}", page.body);
         let page = refused(Verdict::Forbidden { user: "a\nb".to_owned() });
         assert_eq!(page.status, 403);
         assert!(
-            page.body.starts_with("\"a\\nb\" may not get /metrics; bind it to"),
+            page.body.starts_with(
+                "\"a\\nb\" may not get /metrics; bind it to the ClusterRole zonewise-metrics-reader"
+            ),
             "{}",
             page.body
         );
-        assert_eq!(Verdict::Allowed.page(), Ok(()));
+        assert_eq!(Verdict::Allowed.page(METRICS), Ok(()));
     }
 
     /// A reviewer whose API server accepts the token `good` alone and hangs when it sees the token `hang`, with the
     /// number of requests that it gets.
     fn reviewer() -> (Reviewer, Arc<AtomicUsize>) {
+        reviewer_of(METRICS)
+    }
+
+    fn reviewer_of(page: Protected) -> (Reviewer, Arc<AtomicUsize>) {
         let requests = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&requests);
         let answer = move |request: Request<Body>| {
@@ -326,12 +357,14 @@ mod tests {
                 review["status"] = if token.is_null() {
                     json!({"allowed": true})
                 } else {
-                    json!({"authenticated": token == "good", "user": {"username": "prometheus"}})
+                    let user = json!({"username": "prometheus"});
+                    json!({"authenticated": token == "good", "user": user, "audiences": ["us"]})
                 };
                 Ok::<_, Infallible>(Response::new(Body::from(review.to_string().into_bytes())))
             }
         };
-        (Reviewer::new(Client::new(tower::service_fn(answer), "default")), requests)
+        let client = Client::new(tower::service_fn(answer), "default");
+        (Reviewer::new(client, page), requests)
     }
 
     async fn status(reviewer: &Reviewer, path: &str, token: Option<&str>) -> u16 {
@@ -357,6 +390,15 @@ mod tests {
         assert_eq!(page.headers, [("retry-after", "1".to_owned())]);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(status(&reviewer, PATH, Some("another")).await, 401, "after the pause");
+    }
+
+    /// An API server that does not know audiences leaves them out of its answer: such a token may be meant for anybody.
+    #[tokio::test(start_paused = true)]
+    async fn a_token_for_somebody_else_is_not_accepted() {
+        for (audience, expected) in [(None, 200), (Some("us"), 200), (Some("them"), 401)] {
+            let (reviewer, _) = reviewer_of(Protected { audience, ..METRICS });
+            assert_eq!(status(&reviewer, PATH, Some("good")).await, expected, "{audience:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
