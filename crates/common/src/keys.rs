@@ -79,6 +79,8 @@ pub const PROXY: &str = "proxy";
 pub const APPLIED: &str = "zonewise.dev/applied";
 /// Annotation: the Services that the node's kernel refuses.
 pub const REFUSED: &str = "zonewise.dev/refused";
+/// Annotation: where the proxy serves what it has counted: the port, and the fingerprint of the certificate.
+pub const DEMAND_SERVER: &str = "zonewise.dev/demand-server";
 
 // === in the lab ===
 

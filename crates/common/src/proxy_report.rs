@@ -4,25 +4,31 @@
 //!  zonewise-system/zonewise-proxy-NODE   label zonewise.dev/component: proxy
 //!    annotation zonewise.dev/applied: "12345"     every change up to this version is in the kernel,
 //!    annotation zonewise.dev/refused: "shop/web"  but for these Services, which the kernel refuses
+//!    annotation zonewise.dev/demand-server: "10274 sha256:7d…"   where the proxy serves what it has counted
 //!    spec.renewTime, spec.leaseDurationSeconds    how long the proxy counts as alive
 //! ```
 //!
-//! Proxies encode it, the leading controller decodes it and sets the condition
-//! `zonewise.dev/RoutingPreferenceReady` on Services.
+//! Proxies encode it, the leading controller decodes it, sets the condition `zonewise.dev/RoutingPreferenceReady` on
+//! Services, and asks the proxies for their counts where it is told to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::keys::{APPLIED, COMPONENT, PROXY, REFUSED};
+use crate::keys::{APPLIED, COMPONENT, DEMAND_SERVER, PROXY, REFUSED};
 use crate::lenient::lenient;
 use crate::name::{Key, Keyed, Name, SYSTEM_NAMESPACE};
 
 /// The path of the Leases in [`SYSTEM_NAMESPACE`].
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/zonewise-system/leases";
+
+/// What the names of the proxies' Leases begin with; the name of the node follows.
+pub const LEASE_PREFIX: &str = "zonewise-proxy-";
 
 /// The label selector of the proxies' Leases among others.
 pub fn selector() -> String {
@@ -43,12 +49,49 @@ pub struct ProxyReport {
     pub renewed: Option<Timestamp>,
     /// How long after that the proxy counts as alive; whole seconds.
     pub duration: Option<Duration>,
+    /// Where it serves what it has counted, if it does.
+    pub demand: Option<DemandServer>,
+}
+
+/// Where a proxy serves what it has counted. The host is an address of its node, which its Lease does not say: whoever
+/// writes the Lease must not be able to send the controller elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DemandServer {
+    /// The port.
+    pub port: u16,
+    /// The SHA-256 digest of its certificate, in DER. The proxy makes a certificate at each start.
+    pub fingerprint: [u8; 32],
+}
+
+impl fmt::Display for DemandServer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {SHA256}", self.port)?;
+        self.fingerprint.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+const SHA256: &str = "sha256:";
+
+impl FromStr for DemandServer {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (port, fingerprint) = text.split_once(' ').ok_or(())?;
+        let port = port.parse().ok().filter(|port| *port != 0).ok_or(())?;
+        let digits = fingerprint.strip_prefix(SHA256).ok_or(())?.as_bytes();
+        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|n| u8::try_from(n).ok());
+        let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
+        let (pairs, rest) = digits.as_chunks::<2>();
+        let bytes: Option<Vec<u8>> = pairs.iter().map(|pair| byte(pair)).collect();
+        let fingerprint = bytes.filter(|_| rest.is_empty()).ok_or(())?;
+        Ok(Self { port, fingerprint: fingerprint.try_into().map_err(drop)? })
+    }
 }
 
 impl ProxyReport {
     /// The Lease of the proxy on a node.
     pub fn lease(node: &str) -> Key {
-        (SYSTEM_NAMESPACE.into(), format!("zonewise-proxy-{node}").into())
+        (SYSTEM_NAMESPACE.into(), format!("{LEASE_PREFIX}{node}").into())
     }
 
     /// The path of that Lease.
@@ -77,6 +120,9 @@ impl ProxyReport {
         if !self.refused.is_empty() {
             let names = self.refused.iter().map(|(namespace, name)| format!("{namespace}/{name}"));
             annotations[REFUSED] = names.collect::<Vec<_>>().join(" ").into();
+        }
+        if let Some(demand) = &self.demand {
+            annotations[DEMAND_SERVER] = demand.to_string().into();
         }
         if let Some(duration) = self.duration {
             lease["spec"]["leaseDurationSeconds"] = duration.as_secs().into();
@@ -129,6 +175,7 @@ impl From<Lease> for ProxyReport {
         Self {
             applied: annotation(APPLIED).and_then(|text| text.parse().ok()),
             refused: annotation(REFUSED).map_or_else(BTreeSet::new, |text| services(text)),
+            demand: annotation(DEMAND_SERVER).and_then(|text| text.parse().ok()),
             renewed: spec.renew_time.and_then(|text| text.parse().ok()),
             duration: seconds.map(|seconds| Duration::from_secs(seconds.unsigned_abs())),
             lease: (metadata.namespace, metadata.name),
@@ -164,6 +211,7 @@ mod tests {
             refused: BTreeSet::new(),
             renewed: Timestamp::from_millisecond(1500).ok(),
             duration: Some(Duration::from_secs(60)),
+            demand: None,
         }
     }
 
@@ -185,6 +233,35 @@ mod tests {
         {
             let nothing = ProxyReport { renewed: None, duration: None, ..report() };
             assert_eq!(read(&applied, &spec), nothing);
+        }
+    }
+
+    #[test]
+    fn a_lease_says_where_the_counts_of_its_proxy_are_and_nonsense_is_nowhere() {
+        let hex = "0123456789abcdef".repeat(4);
+        let spec = json!({"renewTime": "1970-01-01T00:00:01.500000Z", "leaseDurationSeconds": 60});
+        let demand = |text: &str| {
+            let annotations =
+                json!({"zonewise.dev/applied": "12", "zonewise.dev/demand-server": text});
+            read(&annotations, &spec).demand
+        };
+        let found = demand(&format!("10274 sha256:{hex}")).unwrap();
+        assert_eq!((found.port, &found.fingerprint[..3]), (10274, &[0x01, 0x23, 0x45][..]));
+        assert_eq!(found.to_string(), format!("10274 sha256:{hex}"));
+        let nonsense = [
+            String::new(),
+            "10274".to_owned(),
+            format!("0 sha256:{hex}"),
+            format!("65536 sha256:{hex}"),
+            format!("10274 sha1:{hex}"),
+            format!("10274 sha256:{hex}0"),
+            format!("10274 sha256:{hex}00"),
+            format!("10274 sha256:{}", &hex[2..]),
+            format!("10274 sha256:+{}", &hex[1..]),
+            format!("10274 sha256:é{}", &hex[2..]),
+        ];
+        for text in nonsense {
+            assert_eq!(demand(&text), None, "{text}");
         }
     }
 
@@ -240,6 +317,7 @@ mod tests {
             refused in btree_set(key(), 0..4),
             renewed in option::of(0..4_000_000_000_000_000_i64),
             duration in option::of(1..100_000_u64),
+            demand in option::of((1..=u16::MAX, any::<[u8; 32]>())),
         ) {
             let report = ProxyReport {
                 lease: ProxyReport::lease(&node),
@@ -247,6 +325,7 @@ mod tests {
                 refused,
                 renewed: renewed.and_then(|micros| Timestamp::from_microsecond(micros).ok()),
                 duration: duration.map(Duration::from_secs),
+                demand: demand.map(|(port, fingerprint)| DemandServer { port, fingerprint }),
             };
             let text = report.encode(&node, "uid").to_string();
             prop_assert_eq!(serde_json::from_str::<ProxyReport>(&text).unwrap(), report);

@@ -437,6 +437,7 @@ mod tests {
             refused: BTreeSet::new(),
             renewed: Timestamp::from_millisecond(renewed).ok(),
             duration: Some(Duration::from_millis(LEASE_DURATION.unsigned_abs())),
+            demand: None,
         }
     }
 

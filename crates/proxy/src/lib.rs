@@ -11,7 +11,7 @@
 //! * `rules`: what the kernel's tables hold, as data.
 //! * `kernel`: the tables in the kernel, kept equal to that; `conntrack`: stale UDP flows.
 //! * [`config`], [`features`], `setup`, `host`, `addresses`: configuration, kernel settings, the machine and its addresses.
-//! * `health`, `metrics`, `table_metrics`, `routes_page`, `events`, `report`: what others can see;
+//! * `health`, `metrics`, `table_metrics`, `routes_page`, `events`, `report`, `demand`: what others can see;
 //!   `published`, `connections`: where they have it from without waiting for the kernel.
 //! * [`other_proxies`]: finding and removing the rules of kube-proxy. [`dry_run`]: rules without a kernel.
 
@@ -19,6 +19,7 @@ mod addresses;
 pub mod config;
 mod connections;
 mod conntrack;
+mod demand;
 pub mod dry_run;
 mod events;
 pub mod features;

@@ -13,7 +13,7 @@ use zonewise_cluster::api;
 use zonewise_cluster::watch::jittered;
 use zonewise_common::clock;
 use zonewise_common::name::Key;
-use zonewise_common::proxy_report::ProxyReport;
+use zonewise_common::proxy_report::{DemandServer, ProxyReport};
 
 use crate::node::NodeInfo;
 
@@ -50,12 +50,17 @@ impl Applied {
     }
 }
 
-/// Reports what is applied, until dropped. Failures are tried again with the next report.
-pub(crate) async fn run(client: Client, node: NodeInfo, mut applied: watch::Receiver<Applied>) {
+/// Reports what is applied, and where counts are served, until dropped. Failures are tried again with the next report.
+pub(crate) async fn run(
+    client: Client,
+    node: NodeInfo,
+    mut applied: watch::Receiver<Applied>,
+    demand: impl Fn() -> Option<DemandServer>,
+) {
     let mut failing = false;
     loop {
         let now = applied.borrow_and_update().clone();
-        match write(&client, &node, &now).await {
+        match write(&client, &node, &now, demand()).await {
             Ok(()) => failing = false,
             Err(error) if !failing => {
                 tracing::warn!(%error, "cannot report to the controller what is applied; routing does not depend on it");
@@ -71,13 +76,19 @@ pub(crate) async fn run(client: Client, node: NodeInfo, mut applied: watch::Rece
     }
 }
 
-async fn write(client: &Client, node: &NodeInfo, applied: &Applied) -> Result<(), api::ApiError> {
+async fn write(
+    client: &Client,
+    node: &NodeInfo,
+    applied: &Applied,
+    demand: Option<DemandServer>,
+) -> Result<(), api::ApiError> {
     let report = ProxyReport {
         lease: ProxyReport::lease(&node.name),
         applied: Some(applied.version),
         refused: applied.refused.clone(),
         renewed: Some(clock::now()),
         duration: Some(LIFE),
+        demand,
     };
     let path = format!("{}?fieldManager={MANAGER}&force=true", ProxyReport::path(&node.name));
     let lease = report.encode(&node.name, &node.uid);

@@ -15,7 +15,7 @@ use crate::published::{Published, PublishedService};
 use crate::rules::entries::PortRoute;
 use crate::watches::ClusterView;
 
-/// Registers them.
+/// Registers them. Returns what was counted by Service, for others who want to know it.
 ///
 /// # Errors
 /// If a name is taken.
@@ -25,7 +25,7 @@ pub(crate) fn register(
     cluster: &Arc<ClusterView>,
     network: &Network,
     counting: Counting,
-) -> Result<(), MetricError> {
+) -> Result<Arc<ServiceCounts>, MetricError> {
     ports(registry, published)?;
     no_local(registry, published)?;
     tables(registry, published)?;
@@ -40,11 +40,12 @@ pub(crate) fn register(
     service_connections(registry, cluster, &counts)?;
     unassigned_connections(registry, published, cluster, &counts)?;
     service_bytes(registry, cluster, &counts)?;
-    unassigned_bytes(registry, published)
+    unassigned_bytes(registry, published)?;
+    Ok(counts)
 }
 
 /// The zone of this node.
-fn own_zone(cluster: &ClusterView) -> Name {
+pub(crate) fn own_zone(cluster: &ClusterView) -> Name {
     cluster.reader().location().zone.clone().unwrap_or_default()
 }
 

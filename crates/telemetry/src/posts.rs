@@ -60,6 +60,7 @@ const BOUNDS: Bounds = Bounds {
         head: Duration::from_secs(60),
         total: Duration::MAX,
         drain: Duration::from_secs(1),
+        keep_alive: true,
     },
 };
 
@@ -123,6 +124,7 @@ async fn serve_connection<A: Answerer>(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.limits.head)
+        .keep_alive(bounds.limits.keep_alive)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a client that posts documents failed");

@@ -7,7 +7,8 @@
 //! Pages that are not for everybody have a [`Protection`]: TLS, and a [`Guard`] that each request has to pass.
 //!
 //! One request per connection, few connections at once, and short timeouts: a slow client, or many that ask
-//! nothing, cannot keep the next probe out (see `connections.rs`).
+//! nothing, cannot keep the next probe out (see `connections.rs`). Where programs ask again and again, the connections of
+//! those that the guard admits are kept ([`serve_kept`]); whoever is refused has one request per connection all the same.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -145,12 +146,14 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
     /// Connections at once of one address; one more is refused.
     pub(crate) per_client: usize,
-    /// Time until the request's head has arrived.
+    /// Time until the request's head has arrived; also how long a connection is kept on which nothing is asked.
     pub(crate) head: Duration,
     /// Time for the whole connection.
     pub(crate) total: Duration,
     /// Time for open connections when the server stops.
     pub(crate) drain: Duration,
+    /// Whether a client may ask again on its connection.
+    pub(crate) keep_alive: bool,
 }
 
 pub(crate) const LIMITS: Limits = Limits {
@@ -160,6 +163,17 @@ pub(crate) const LIMITS: Limits = Limits {
     head: Duration::from_secs(5),
     total: Duration::from_secs(15),
     drain: Duration::from_secs(1),
+    keep_alive: false,
+};
+
+/// For clients that ask every few seconds. A connection ends after a while, whatever its client does: a client that does
+/// not read the answer does not keep it for ever.
+const KEPT: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(60),
+    total: Duration::from_secs(600),
+    drain: Duration::from_secs(1),
+    keep_alive: true,
 };
 
 /// A running server. Stop it last, so that probes and scrapes are answered while the process shuts down.
@@ -207,6 +221,18 @@ impl Server {
 /// If the socket has no local address.
 pub fn serve(listener: TcpListener, handler: impl PageHandler) -> io::Result<Server> {
     serve_limited(listener, Pages { handler, protection: None }, LIMITS)
+}
+
+/// Serves pages to those alone whom the guard admits, and keeps their connections.
+///
+/// # Errors
+/// If the socket has no local address.
+pub fn serve_kept(
+    listener: TcpListener,
+    handler: impl PageHandler,
+    protection: Protection,
+) -> io::Result<Server> {
+    serve_limited(listener, Pages { handler, protection: Some(protection) }, KEPT)
 }
 
 /// The pages of a server.
@@ -294,7 +320,7 @@ async fn serve_connection<H: PageHandler>(
         let Some(protection) = pages.protection.clone() else {
             return serve_http(stream, pages, limits, has_asked).await;
         };
-        match timeout(limits.head, protection.tls.accept(stream)).await {
+        match timeout(LIMITS.head, protection.tls.accept(stream)).await {
             Ok(Ok(stream)) => serve_http(stream, pages, limits, has_asked).await,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a client of protected pages does not speak TLS");
@@ -316,12 +342,12 @@ async fn serve_http<H: PageHandler>(
     let service = service_fn(move |request: Request<Incoming>| {
         has_asked.set();
         let pages = Arc::clone(&pages);
-        async move { Ok::<_, Infallible>(pages.answer(&request).await.into_response()) }
+        async move { Ok::<_, Infallible>(pages.respond(&request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
-        .keep_alive(false)
+        .keep_alive(limits.keep_alive)
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
@@ -330,6 +356,16 @@ async fn serve_http<H: PageHandler>(
 }
 
 impl<H: PageHandler> Pages<H> {
+    async fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let page = self.answer(request).await;
+        let refused = page.status >= 400;
+        let mut response = page.into_response();
+        if refused {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
     async fn answer(&self, request: &Request<Incoming>) -> Page {
         let uri = request.uri();
         let page_request = PageRequest {

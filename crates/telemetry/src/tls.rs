@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
+use ring::digest::{SHA256, digest};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -96,6 +97,15 @@ impl Tls {
         let (chain, key) = pair.read()?;
         *self.state.lock() = State::new(chain, key)?;
         Ok(())
+    }
+
+    /// The SHA-256 digest of the certificate in use, in DER, for clients that are told to accept no other.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        if let Some(certificate) = self.state.lock().chain.first() {
+            bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());
+        }
+        bytes
     }
 
     /// Greets a client.
@@ -348,6 +358,17 @@ mod tests {
         for (number, (pair, accepted, expected)) in rows.into_iter().enumerate() {
             assert_eq!(pair.check(&accepted).is_ok(), expected, "{number}");
         }
+    }
+
+    #[test]
+    fn a_fingerprint_is_that_of_the_certificate_in_use() {
+        let tls = Tls::new(Certificate::SelfSigned).unwrap();
+        let first = tls.fingerprint();
+        assert_ne!(first, Tls::new(Certificate::SelfSigned).unwrap().fingerprint());
+        let pair = Pem::self_signed("web.shop.svc", (2026, 1, 1), (2026, 4, 1)).unwrap();
+        tls.replace(&pair).unwrap();
+        let der = CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap();
+        assert_eq!(tls.fingerprint(), digest(&SHA256, &der).as_ref());
     }
 
     #[test]

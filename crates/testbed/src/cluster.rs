@@ -122,6 +122,20 @@ impl Cluster {
         self.keys.token(user)
     }
 
+    /// A token of a service account that is meant for an audience, as the kubelet mounts it. The account must exist.
+    pub async fn account_token(&self, user: User, audience: &str) -> Result<String> {
+        let account = user.name().rsplit(':').next().unwrap_or_default();
+        let path = format!("/api/v1/namespaces/zonewise-system/serviceaccounts/{account}/token");
+        let asked = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"audiences": [audience]},
+        });
+        let request = Request::post(&path).body(serde_json::to_vec(&asked)?)?;
+        let answer: Value = self.admin()?.request(request).await?;
+        let token = answer["status"]["token"].as_str().context("the answer has no token")?;
+        Ok(token.to_owned())
+    }
+
     /// A kubeconfig file of a user.
     pub fn kubeconfig(&self, user: User) -> Result<PathBuf> {
         self.write_kubeconfig(user, self.port)

@@ -213,6 +213,10 @@ struct ServeFlags {
     /// Address of /metrics, /routes, /proxyMode and /configz; port 0 turns them off [default: 127.0.0.1:10249]
     #[arg(long, value_name = "ADDRESS")]
     metrics_bind_address: Option<String>,
+    /// Address of /demand, where the controller reads counts by Service: over TLS, and with a token alone. Needs
+    /// --count services [default: off]
+    #[arg(long, value_name = "ADDRESS")]
+    demand_address: Option<String>,
     /// Exit if one of these addresses is in use, instead of trying again [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
@@ -393,6 +397,7 @@ impl ProxyArgs {
             bind_address: serve.bind_address,
             healthz_address: serve.healthz_bind_address,
             metrics_address: serve.metrics_bind_address,
+            demand_address: serve.demand_address,
             bind_hard_fail: serve.bind_address_hard_fail,
             notices: unused.notices(),
             mode: unused.proxy_mode,

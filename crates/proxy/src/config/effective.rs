@@ -79,6 +79,7 @@ impl Config {
             "kind": document::OWN_KIND,
             "count": self.count.to_string(),
             "countBytes": self.count_bytes,
+            "demandAddress": self.demand.map(|address| address.to_string()).unwrap_or_default(),
             "localhostNodePorts": self.localhost_nodeports,
             "nodeElements": self.budget.node,
             "proxyName": self.proxy_name.as_deref().unwrap_or_default(),

@@ -77,6 +77,8 @@ pub struct Config {
     pub count: CountBy,
     /// Whether bytes are counted by Service and zone.
     pub count_bytes: bool,
+    /// Where counts by Service are served to the controller; `None` without.
+    pub demand: Option<SocketAddr>,
     /// Which of the topology features are in use.
     pub routing: zonewise_routing::FeatureGates,
     /// Whether `spec.externalIPs` is served.
@@ -232,6 +234,7 @@ impl Config {
             proxy_name: None,
             count: CountBy::default(),
             count_bytes: false,
+            demand: None,
             routing: zonewise_routing::FeatureGates::default(),
             allow_external_ips: true,
             notices: Vec::new(),

@@ -47,6 +47,7 @@ impl Settings {
         let (min_sync_period, sync_period) = self.sync_periods(&usual)?;
         let detect_local = self.detect_local()?;
         let nodeport_addresses = self.nodeport_addresses()?;
+        let demand = self.demand_address(v6)?;
         self.add_notices();
         let gates = self.gates();
         Ok(Config {
@@ -68,6 +69,7 @@ impl Settings {
             proxy_name: proxy_name(self.proxy_name)?,
             count: self.count.unwrap_or(usual.count),
             count_bytes: self.count_bytes.unwrap_or(usual.count_bytes),
+            demand,
             routing: gates.routing,
             allow_external_ips: gates.allow_external_ips,
             notices: self.notices,
@@ -96,6 +98,19 @@ impl Settings {
             return Err(ConfigError::field("mode (--proxy-mode)", format!("`{mode}`"), remedy));
         }
         Ok(())
+    }
+
+    /// Off unless an address is given.
+    fn demand_address(&self, v6: bool) -> Checked<Option<SocketAddr>> {
+        let Some(text) = self.demand_address.as_deref().filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let address = DEMAND.resolve(Some(text), v6)?;
+        if address.is_some() && self.count != Some(super::CountBy::Services) {
+            let remedy = "counts by Service are served there: use it with count: services (--count services)";
+            return Err(ConfigError::field(DEMAND.field, format!("`{text}`"), remedy));
+        }
+        Ok(address)
     }
 
     fn bind_address(&self) -> Checked<Option<IpAddr>> {
@@ -352,6 +367,13 @@ const METRICS: Served = Served {
     port: 10249,
     v4: Ipv4Addr::LOCALHOST,
     v6: Ipv6Addr::LOCALHOST,
+};
+
+const DEMAND: Served = Served {
+    field: "demandAddress (--demand-address)",
+    port: 10274,
+    v4: Ipv4Addr::UNSPECIFIED,
+    v6: Ipv6Addr::UNSPECIFIED,
 };
 
 impl Served {

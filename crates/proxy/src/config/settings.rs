@@ -103,6 +103,8 @@ settings! {
     count: CountBy,
     /// Whether bytes are counted by Service and zone.
     count_bytes: bool,
+    /// Where counts by Service are served to the controller.
+    demand_address: String,
     /// How often the kernel's state is compared with what it should be.
     verify_period: ConfigDuration,
     /// The most elements in the kernel for one Service.

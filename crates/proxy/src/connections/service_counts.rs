@@ -96,6 +96,11 @@ impl ServiceCounts {
         }
     }
 
+    /// Connections that are in no sum, as far as they have been read.
+    pub(crate) fn unassigned(&self) -> u64 {
+        self.published.connections().unassigned().map(|(.., connections)| connections).sum()
+    }
+
     /// All sums: as the kernel has them now, or a moment ago if reading takes long. They are copied, at most as many as
     /// there are series.
     pub(crate) fn get(&self) -> Vec<ServiceCount> {

@@ -43,6 +43,11 @@ impl Served {
         *self.address.borrow()
     }
 
+    /// The same, now and later.
+    pub(crate) fn addresses(&self) -> watch::Receiver<Option<SocketAddr>> {
+        self.address.clone()
+    }
+
     /// Waits until it listens; `None` if it never will.
     pub async fn listening(&self) -> Option<SocketAddr> {
         self.address.clone().wait_for(Option::is_some).await.ok().and_then(|address| *address)
@@ -57,8 +62,7 @@ impl Served {
     }
 }
 
-/// Serves `pages` on an address. If that is taken: fails when `hard_fail` is set, else tries again
-/// every five seconds.
+/// Serves `pages` on an address, as [`serve_by`] does.
 ///
 /// # Errors
 /// With `hard_fail`, if it cannot listen there.
@@ -67,6 +71,20 @@ pub async fn serve(
     address: SocketAddr,
     hard_fail: bool,
     pages: impl PageHandler,
+) -> Result<Served, BindError> {
+    serve_by(what, address, hard_fail, |listener| server::serve(listener, pages)).await
+}
+
+/// Starts a server on an address. If that is taken: fails when `hard_fail` is set, else tries again
+/// every five seconds.
+///
+/// # Errors
+/// With `hard_fail`, if it cannot listen there.
+pub(crate) async fn serve_by(
+    what: &'static str,
+    address: SocketAddr,
+    hard_fail: bool,
+    start: impl FnOnce(TcpListener) -> io::Result<Server> + Send + 'static,
 ) -> Result<Served, BindError> {
     let first = bind(address).await.map_err(|source| BindError { what, address, source });
     let first = match first {
@@ -88,7 +106,7 @@ pub async fn serve(
                 _ = stopped.wait_for(|stop| *stop) => return,
             },
         };
-        match server::serve(listener, pages) {
+        match start(listener) {
             Ok(server) => run(what, server, &sender, stopped).await,
             Err(error) => tracing::error!(%error, what, "cannot serve"),
         }

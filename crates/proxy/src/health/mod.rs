@@ -14,7 +14,7 @@ mod ports;
 mod status;
 
 pub use listen::serve;
-pub(crate) use listen::{BindError, Served};
+pub(crate) use listen::{BindError, Served, serve_by};
 pub use pages::{HealthPages, MetricsPages};
 pub use ports::{HealthPort, HealthPorts, PortError};
 pub(crate) use status::is_eligible;

@@ -41,8 +41,10 @@ use zonewise_common::name::Key;
 use zonewise_nft::Family;
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
+use zonewise_telemetry::tls::CertificateError;
 
 use crate::config::Config;
+use crate::demand::{CountsPlace, CountsServer};
 use crate::events::ServiceEvents;
 use crate::features;
 use crate::health::{
@@ -74,6 +76,9 @@ pub enum RunError {
     /// A server could not start.
     #[error(transparent)]
     Listen(#[from] BindError),
+    /// The certificate of the server of counts cannot be made.
+    #[error("counts by Service cannot be served: {0}")]
+    Certificate(#[from] CertificateError),
     /// Two metrics have one name.
     #[error(transparent)]
     Metric(#[from] MetricError),
@@ -116,7 +121,9 @@ pub async fn run(
     let cluster = cluster_view(&config, &metrics, &timeline);
     let kernel = KernelHandle::default();
     let published = Arc::new(Published::default());
-    table_metrics::register(&registry, &published, &cluster, host.network(), (&config).into())?;
+    let counts =
+        table_metrics::register(&registry, &published, &cluster, host.network(), (&config).into())?;
+    let counts = CountsServer::start(&client, &config, counts, &cluster).await?;
     let servers = servers(&config, &health, registry, &published, &cluster).await?;
     timeline.ended(beginning, "servers of health checks and metrics");
     let started = clock::now().as_microsecond();
@@ -160,7 +167,9 @@ pub async fn run(
         };
         waiting.for_lists(&cluster, || proxy.write_ahead()).await;
         let (node, applied) = (this_node(&config, &cluster), proxy.reports.applied.subscribe());
-        beside.spawn(crate::report::run(client.clone(), node, applied));
+        let place = counts.as_ref().map(CountsServer::place);
+        let place = move || place.as_ref().and_then(CountsPlace::now);
+        beside.spawn(crate::report::run(client.clone(), node, applied, place));
         proxy.work(&mut watches).await
     };
     let result = tokio::select! {
@@ -170,6 +179,9 @@ pub async fn run(
         result = work => result,
     };
     watches.stop();
+    if let Some(counts) = counts {
+        counts.stop().await;
+    }
     for server in servers {
         server.stop().await;
     }

@@ -4,12 +4,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
 use zonewise_telemetry::checks::Checks;
 use zonewise_telemetry::health::{self, Server};
 use zonewise_telemetry::metrics::Registry;
-use zonewise_telemetry::server::{Guard, Page, PageRequest, Protection};
+use zonewise_telemetry::server::{self, Guard, Page, PageRequest, Protection};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_telemetry::tls::{Certificate, Tls};
 
@@ -134,6 +139,95 @@ async fn protected_pages_are_not_served_to_those_who_do_not_speak_tls() {
     // The connection may be reset instead of closed.
     let _ = stream.read_to_end(&mut answer).await;
     assert!(!String::from_utf8_lossy(&answer).contains("HTTP"), "{answer:?}");
+}
+
+/// Admits those who have the token `good`.
+struct ByToken;
+
+impl Guard for ByToken {
+    fn admit<'a>(
+        &'a self,
+        _: PageRequest<'a>,
+        token: Option<&'a str>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Page>> + Send + 'a>> {
+        let admitted = token == Some("good");
+        Box::pin(async move { if admitted { Ok(()) } else { Err(Page::text(401, "who?\n")) } })
+    }
+}
+
+/// Whoever is admitted asks again on the same connection; whoever is not has to come again.
+#[tokio::test]
+async fn connections_of_those_who_are_admitted_are_kept() {
+    let tls = Arc::new(Tls::new(Certificate::SelfSigned).unwrap());
+    let protection = Protection { tls, guard: Arc::new(ByToken) };
+    let listener = TcpListener::bind(ANY_PORT).await.unwrap();
+    let page = |_: PageRequest<'_>| Page::text(200, "page");
+    let server = server::serve_kept(listener, page, protection).unwrap();
+    let request =
+        |token: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n\r\n");
+    let all = [request("good"), request("good"), request("bad"), request("good")].concat();
+    let stream = TcpStream::connect(server.address()).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut stream = trusting().connect(name, stream).await.unwrap();
+    stream.write_all(all.as_bytes()).await.unwrap();
+    let mut answers = Vec::new();
+    let _ = stream.read_to_end(&mut answers).await;
+    let answers = String::from_utf8(answers).unwrap();
+    let statuses: Vec<&str> =
+        answers.matches("HTTP/1.1 200").chain(answers.matches("HTTP/1.1 401")).collect();
+    assert_eq!(statuses.len(), 3, "two pages and a refusal, after which it is over: {answers}");
+    assert!(answers.contains("connection: close"), "{answers}");
+    server.stop().await;
+}
+
+/// Accepts any certificate.
+fn trusting() -> TlsConnector {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Trusting(provider)))
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+#[derive(Debug)]
+struct Trusting(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 #[tokio::test]

@@ -161,6 +161,11 @@ impl LiveProxy {
     /// The same; what its start does is added to the timeline.
     pub(crate) fn start_noting(client: Client, timeline: Timeline) -> Self {
         let config = Config { bind_hard_fail: true, ..Config::new("n1") };
+        Self::run(client, config, timeline)
+    }
+
+    /// With another configuration.
+    pub(crate) fn run(client: Client, config: Config, timeline: Timeline) -> Self {
         let shutdown = Shutdown::manual();
         let run =
             zonewise_proxy::run(Host::default(), client, config, false, timeline, shutdown.clone());

@@ -92,13 +92,15 @@ fn one_document_or_the_other_or_both_as_yaml_or_json() {
 
 #[test]
 fn every_setting_of_ours() {
-    let lines = "proxyName: zonewise\ncount: services\ncountBytes: true\nlocalhostNodePorts: true\n\
+    let lines = "proxyName: zonewise\ncount: services\ncountBytes: true\n\
+                 demandAddress: 0.0.0.0:10274\nlocalhostNodePorts: true\n\
                  verifyPeriod: 5m\nserviceElements: 1000\nnodeElements: 9000000\n\
                  featureGates: { ZoneShares: false }\n";
     let mut expected = Config {
         proxy_name: Some("zonewise".into()),
         count: CountBy::Services,
         count_bytes: true,
+        demand: Some(([0, 0, 0, 0], 10274).into()),
         localhost_nodeports: true,
         verify_period: Duration::from_mins(5),
         budget: Budget { service: 1_000, node: 9_000_000 },
@@ -323,6 +325,14 @@ fn what_is_wrong_is_named_with_value_and_remedy() {
         (
             "countBytes: true",
             "countBytes (--count-bytes) is true: bytes are counted by Service: use it with count: services",
+        ),
+        (
+            "demandAddress: 0.0.0.0",
+            "demandAddress (--demand-address) is `0.0.0.0`: counts by Service are served there: use it with count: services",
+        ),
+        (
+            "count: services\ndemandAddress: here",
+            "demandAddress (--demand-address) is `here`: use an IP address and a port",
         ),
         ("verifyPeriod: 10ms", "verifyPeriod (--verify-period) is 10ms: use 1s or more"),
         (
