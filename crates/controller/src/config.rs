@@ -12,6 +12,8 @@
 //!
 //! Unknown fields are errors that name the field: a misspelt one must not be ignored silently.
 
+mod demand;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,6 +31,8 @@ use zonewise_telemetry::file::{self, FileError};
 use zonewise_telemetry::tls::Certificate;
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::expression::{Definition, Library, LibraryError};
+
+pub use demand::{DefaultDemand, DemandConfig, DemandFile, Source};
 
 /// The checked configuration of a controller.
 #[derive(Clone)]
@@ -54,6 +58,8 @@ pub struct Config {
     pub content_type: ContentType,
     /// What guard mode does.
     pub guard: GuardConfig,
+    /// Where the demand of Services comes from.
+    pub demand: DemandConfig,
     /// Leader election; `None` if it is off.
     pub lease: Option<lease::ElectionConfig>,
     /// The file that the configuration was read from, if the controller is to follow its changes.
@@ -174,6 +180,8 @@ pub struct File {
     pub client_connection: Option<ClientConnection>,
     /// What guard mode does.
     pub guard: Option<GuardFile>,
+    /// Where the demand of Services comes from.
+    pub demand: Option<DemandFile>,
     /// When a quiet Service is decided afresh.
     pub settling: Option<SettlingFile>,
     /// Heuristics that are defined by expressions.
@@ -460,6 +468,9 @@ impl File {
             guard: Some(
                 self.guard.unwrap_or_default().overridden_by(flags.guard.unwrap_or_default()),
             ),
+            demand: Some(
+                self.demand.unwrap_or_default().overridden_by(flags.demand.unwrap_or_default()),
+            ),
             settling: Some(
                 self.settling.unwrap_or_default().overridden_by(flags.settling.unwrap_or_default()),
             ),
@@ -502,6 +513,7 @@ impl File {
             }
         };
         let guard = self.guard.clone().unwrap_or_default().resolve()?;
+        let demand = self.demand.clone().unwrap_or_default().resolve(mode, self.compat)?;
         let batch_period = self.endpoint_updates_batch_period.map_or(Duration::ZERO, |span| span.0);
         let content_type = self.client_connection.and_then(|connection| connection.content_type);
         let settings = self.settings()?;
@@ -516,6 +528,7 @@ impl File {
             metrics_certificate,
             content_type: content_type.unwrap_or_default(),
             guard,
+            demand,
             lease,
             file: None,
         })
@@ -545,6 +558,7 @@ impl File {
             );
             return Err(ConfigError::Settings(message));
         }
+        let demand = self.demand.and_then(|demand| demand.default);
         let settings = Settings {
             managed_by,
             adopt: self.adopt_managed_by.unwrap_or_default().into_iter().map(Into::into).collect(),
@@ -555,6 +569,7 @@ impl File {
             default_preference: self.default_preference.unwrap_or(usual.default_preference),
             default_subsetting: self.default_subsetting.unwrap_or(usual.default_subsetting),
             settling: self.settling.unwrap_or_default().settling(),
+            default_demand: demand.unwrap_or_default().into(),
             library,
         };
         settings.check().map_err(ConfigError::Settings)?;
@@ -636,6 +651,8 @@ fn lease(file: LeaderElection, host: &str) -> Result<Option<lease::ElectionConfi
 
 #[cfg(test)]
 mod tests {
+    use zonewise_slices::requested::Demand;
+
     use super::*;
 
     fn read(lines: &str) -> Result<Config, String> {
@@ -688,6 +705,9 @@ mod tests {
             ("settling: { after: 1s }", "after"),
             ("heuristics: [ { name: example.com/x, endpointZones: '[nothing]' } ]", "c.yaml:3:"),
             ("metricsAddress: nowhere", "c.yaml:3:"),
+            ("demand: { source: guess }", "c.yaml:3:"),
+            ("mode: observe\ndemand: { source: proxies }", "leave out `demand.source`"),
+            ("compat: upstream\ndemand: { source: proxies }", "leave out `demand.source`"),
             ("metricsAddress: 0.0.0.0:10270", "give the metrics another port"),
             ("metricsAddress: 127.0.0.1:10270", "give the metrics another port"),
             ("tlsCertFile: /tls.crt", "tlsCertFile and tlsPrivateKeyFile belong together"),
@@ -714,6 +734,32 @@ mod tests {
         let webhook_target = WebhookTarget::Url("https://[::1]:1".to_owned());
         let expected = GuardConfig { admission: Admission::Webhook, webhook_target, ..usual };
         assert_eq!(read(given).unwrap().guard, expected);
+    }
+
+    #[test]
+    fn demand_is_not_measured_unless_that_is_asked_for() {
+        assert_eq!(read("").unwrap().demand, DemandConfig::default());
+        assert_eq!(
+            read("mode: observe\ndemand: { source: none }").unwrap().demand.source,
+            Source::None
+        );
+        let expected = DemandConfig {
+            source: Source::Proxies,
+            token_file: "/token".into(),
+            ..DemandConfig::default()
+        };
+        assert_eq!(
+            read("demand: { source: proxies, tokenFile: /token }").unwrap().demand,
+            expected
+        );
+        let file = DemandFile { source: Some(Source::Proxies), ..DemandFile::default() };
+        let flags = DemandFile { token_file: Some("/token".into()), ..DemandFile::default() };
+        let of = |demand| File { demand: Some(demand), ..File::default() };
+        let config = of(file).overridden_by(of(flags)).resolve("host").unwrap();
+        assert_eq!(config.demand, expected);
+        let default = |lines: &str| read(lines).unwrap().settings.default_demand;
+        assert_eq!(default("demand: { source: proxies }"), Demand::Model);
+        assert_eq!(default("demand: { source: proxies, default: measured }"), Demand::Measured);
     }
 
     #[test]

@@ -36,7 +36,8 @@ use zonewise_telemetry::server::{Protection, Server};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_telemetry::tls::{Certificate, CertificateError, Tls};
 
-use crate::config::{Config, ConfigFile, GuardConfig, Mode};
+use crate::config::{Config, ConfigFile, GuardConfig, Mode, Source};
+use crate::demand::{Demand, Lead};
 use crate::evacuation::{Driver, EvacuationFollower, StoredEvacuations};
 use crate::faults::Faults;
 use crate::guard::{
@@ -101,6 +102,7 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let (registry, checks) = (Registry::default(), Checks::default());
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
+    let demand = Demand::new(&registry)?;
     let enqueuer = ServiceEnqueuer::new(&config, Arc::clone(&metrics), &checks);
     metrics.computed(&registry, &enqueuer.states, &enqueuer.queue)?;
     let watched = WatchedIndex::new(enqueuer);
@@ -127,10 +129,13 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
         started.admission(by_webhook.then_some(&config.guard), &allocations, &mut watches).await?;
     let policy = Arc::new(Policy::new(config.guard.max_service_names, admission));
     let evacuations = started.evacuations(&config, &watched, &mut watches)?;
-    if config.mode == Mode::Controller && !config.settings.upstream {
+    let form = config.content_type;
+    let own_slices = config.mode == Mode::Controller && !config.settings.upstream;
+    if own_slices || config.demand.source != Source::None {
         let readiness = Arc::clone(&watched.listener.readiness);
-        let form = config.content_type;
         watches.spawn(readiness.follow(client.clone(), form, Arc::clone(&metrics)));
+    }
+    if own_slices {
         // Events about refused addresses name what proxies refuse.
         watches.spawn(Arc::clone(&watched).follow_service_cidrs(client.clone(), form));
     }
@@ -151,6 +156,7 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
         evacuations,
         allocations,
         policy,
+        demand,
         leadership,
         checks,
         shutdown,
@@ -496,6 +502,7 @@ struct Controller {
     allocations: Arc<Allocations>,
     /// Only in guard mode: the admission policy and its bindings.
     policy: Arc<Policy>,
+    demand: Arc<Demand>,
     leadership: Leadership,
     checks: Checks,
     shutdown: Shutdown,
@@ -518,6 +525,8 @@ impl Controller {
             () = self.shutdown.wait() => return Ok(()),
         }
         metrics.leading.store(true, Ordering::Relaxed);
+        let lead = self.lead_demand();
+        lead.restore().await;
         nodes.send_replace(Arc::new(self.nodes()));
         self.enqueue_by_proxy_reports();
         self.enqueue_all();
@@ -537,13 +546,27 @@ impl Controller {
             () = self.follow_nodes(&nodes) => Ok(()),
             () = self.follow_proxies() => Ok(()),
             () = self.keep_objects(&driver) => Ok(()),
+            () = lead.measure(&nodes, |services| self.watched.listener.changed(Cause::Nodes, services)) => Ok(()),
             () = self.follow_configuration(&mut file, metrics) => Ok(()),
             () = self.housekeeping() => Ok(()),
             () = self.shutdown.wait() => Ok(()),
         };
         metrics.leading.store(false, Ordering::Relaxed);
-        self.stop(workers).await;
+        tokio::join!(self.stop(workers), lead.finish());
         result
+    }
+
+    fn lead_demand(&self) -> Lead<'_, ServiceEnqueuer> {
+        Lead {
+            demand: &self.demand,
+            config: &self.config.demand,
+            client: &self.client,
+            leadership: &self.leadership,
+            watched: &self.watched,
+            proxies: &self.watched.listener.readiness,
+            settings: self.settings.subscribe(),
+            stored: Mutex::default(),
+        }
     }
 
     /// Waits until everything is listed. False if the process is to end before that.
@@ -619,6 +642,7 @@ impl Controller {
             nodes,
             states: Arc::clone(&enqueuer.states),
             readiness: Arc::clone(&enqueuer.readiness),
+            demand: Arc::clone(&self.demand),
             metrics: Arc::clone(metrics),
             events,
             leadership: self.leadership.clone(),

@@ -8,6 +8,7 @@
 //!  nodes ─► capacity ─► Services whose routing depends on it ─► queue
 //!  Leases of proxies ─► versions they have applied ─► Services that wait for these ─► queue
 //!  ZoneEvacuations ─► zones that are being emptied ─► Services with Pods there ─► queue
+//!  counts of proxies ─► measured demand ─► Services whose shares change ─► queue
 //!  the controller's own Lease ─► which replica may write
 //! ```
 //!
@@ -19,6 +20,7 @@
 
 pub mod config;
 mod controller;
+mod demand;
 pub mod evacuation;
 mod faults;
 pub mod guard;

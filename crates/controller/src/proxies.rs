@@ -42,9 +42,9 @@ use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, ContentType, Resource, WatchListener};
 use zonewise_common::clock;
 use zonewise_common::encoded::{DecodeError, Encoded};
-use zonewise_common::name::Key;
+use zonewise_common::name::{Key, Name};
 use zonewise_common::protobuf::kinds;
-use zonewise_common::proxy_report::{self, LEASES, ProxyReport};
+use zonewise_common::proxy_report::{self, DemandServer, LEASE_PREFIX, LEASES, ProxyReport};
 
 use crate::metrics::Metrics;
 
@@ -69,6 +69,8 @@ struct Proxy {
     lease_duration: Millis,
     /// Whether the last report was complete.
     readable: bool,
+    /// Where it serves what it has counted.
+    demand: Option<DemandServer>,
 }
 
 fn millis(duration: Duration) -> Millis {
@@ -79,6 +81,11 @@ impl Proxy {
     fn is_alive(&self, now: Millis) -> bool {
         now < self.seen.saturating_add(self.lease_duration)
     }
+}
+
+/// The node of a Lease.
+fn node_of((_, lease): &Key) -> Option<Name> {
+    lease.strip_prefix(LEASE_PREFIX).map(Name::from)
 }
 
 // === all proxies ===
@@ -128,9 +135,17 @@ impl Proxies {
             seen,
             lease_duration: report.renewed.and(report.duration).map_or(0, millis),
             readable,
+            demand: report.demand,
         };
         self.known.insert(report.lease.clone(), proxy);
         newly_unreadable
+    }
+
+    /// Where proxies serve what they have counted, by node.
+    fn demand_servers(&self, now: Millis) -> BTreeMap<Name, DemandServer> {
+        let now = self.failing_since.unwrap_or(now);
+        let alive = self.known.iter().filter(|(_, proxy)| proxy.is_alive(now));
+        alive.filter_map(|(lease, proxy)| Some((node_of(lease)?, proxy.demand?))).collect()
     }
 
     /// Forgets a proxy whose Lease was deleted.
@@ -334,6 +349,11 @@ impl ProxyReadiness {
     /// Updates the progress of the proxies. Returns the Services whose condition has to change.
     pub(crate) fn refresh(&self) -> Vec<Key> {
         self.tracker().refresh(now())
+    }
+
+    /// Where proxies serve what they have counted, by node.
+    pub(crate) fn demand_servers(&self) -> BTreeMap<Name, DemandServer> {
+        self.tracker().proxies.demand_servers(now())
     }
 
     /// Waits until a report has arrived or a Lease may have expired.

@@ -32,6 +32,7 @@ use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;
 
+use crate::demand::Demand;
 use crate::guard::Guard;
 use crate::metrics::{Metrics, SyncLabels};
 use crate::progress::Progress;
@@ -49,6 +50,7 @@ pub(crate) struct Syncer<L> {
     pub(crate) nodes: watch::Receiver<Arc<Nodes>>,
     pub(crate) states: Arc<ServiceStates>,
     pub(crate) readiness: Arc<ProxyReadiness>,
+    pub(crate) demand: Arc<Demand>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) events: EventRecorder,
     pub(crate) leadership: Leadership,
@@ -201,12 +203,16 @@ impl<L: IndexListener> Syncer<L> {
         // While a zone is being emptied nothing may be kept that is only good enough: the limit was computed for what a
         // fresh decision gives.
         let quiet = quiet || !nodes.evacuations.is_empty();
+        let measured = match requested.demand {
+            requested::Demand::Measured => self.demand.zones_of(key, &nodes),
+            requested::Demand::Model => None,
+        };
         let input = Input {
             service: &objects.service,
             pods: &objects.pods,
             slices: &objects.slices,
             nodes: &nodes,
-            measured: None,
+            measured: measured.as_ref(),
             trigger,
             populated,
             quiet,

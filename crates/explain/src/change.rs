@@ -324,6 +324,7 @@ impl ControllerView {
             cpu_milli: Some(cpu_milli),
             ready: true,
             control_plane: false,
+            internal_ip: None,
         };
         self.edit_nodes(|nodes| {
             nodes.insert(name, node);

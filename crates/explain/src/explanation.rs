@@ -428,7 +428,8 @@ fn regional_now(
 /// asks for; `None` without zones or endpoints.
 pub(crate) fn zonal_best(controller_view: &ControllerView, decision: &Decision) -> Option<f64> {
     let slices = controller_view.objects.own_slices(&controller_view.settings);
-    let input = controller_view.objects.input(&slices);
+    let measured = controller_view.objects.measured(decision.asked.demand);
+    let input = controller_view.objects.input(&slices, measured.as_ref());
     let family = decision.family(&controller_view.objects.service);
     numbers::best(&input.grounds(&Choice::ClusterWide, family).situation.region())
 }
@@ -464,7 +465,8 @@ fn settling(controller_view: &ControllerView, decision: &Decision) -> Option<Set
 fn numbers(controller_view: &ControllerView, decision: &Decision) -> numbers::Explanation {
     let asked = &decision.asked;
     let slices = controller_view.objects.own_slices(&controller_view.settings);
-    let input = controller_view.objects.input(&slices);
+    let measured = controller_view.objects.measured(decision.asked.demand);
+    let input = controller_view.objects.input(&slices, measured.as_ref());
     let grounds = input.grounds(&asked.choice, decision.family(&controller_view.objects.service));
     let heuristic = asked.choice.heuristic();
     let said = numbers::Asked { value: asked.value.clone(), source: asked.source.into() };
@@ -572,7 +574,8 @@ fn slices(controller_view: &ControllerView, decision: &Decision) -> Slices {
 /// and what the model of the simulator expects of it.
 pub(crate) fn scores(controller_view: &ControllerView, decision: &Decision) -> Vec<HeuristicScore> {
     let slices = controller_view.objects.own_slices(&controller_view.settings);
-    let input = controller_view.objects.input(&slices);
+    let measured = controller_view.objects.measured(decision.asked.demand);
+    let input = controller_view.objects.input(&slices, measured.as_ref());
     let family = decision.family(&controller_view.objects.service);
     let situation = input.grounds(&Choice::ClusterWide, family).situation;
     let mut trial = Trial { allocation: Allocation::new(), model: TrafficModel::new() };

@@ -254,21 +254,22 @@ struct PlacedPod<'a> {
 }
 
 impl<'a> Numbers<'a> {
-    /// `None` where more than these numbers counts: slices of other writers, the way of the reference, or hints that
-    /// end when the controller decides afresh.
+    /// `None` where more than these numbers counts: slices of other writers, the way of the reference, measured demand, or
+    /// hints that end when the controller decides afresh.
     fn of(view: &'a ControllerView, loads: &Loads<'_>) -> Option<Self> {
         if view.settings.upstream || view.has_foreign_endpoints() {
             return None;
         }
         let objects = &view.objects;
         let slices = objects.own_slices(&view.settings);
-        let choice = requested_routing(&objects.service, &view.settings).choice;
-        if gives_up_hints(&choice) {
+        let asked = requested_routing(&objects.service, &view.settings);
+        let choice = asked.choice;
+        if gives_up_hints(&choice) || objects.measured(asked.demand).is_some() {
             return None;
         }
         let families = objects.service.families.iter().map(|family| {
             let numbers = FamilyNumbers::of(view, loads, &choice, family);
-            let grounds = objects.input(&slices).grounds(&choice, family);
+            let grounds = objects.input(&slices, None).grounds(&choice, family);
             let all = grounds.situation.region().present() == numbers.endpoints.len() as u64;
             all.then_some(numbers)
         });

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use zonewise_common::keys::MANAGED_BY;
-use zonewise_slices::node::Nodes;
+use zonewise_slices::node::{MeasuredZones, Nodes};
 use zonewise_slices::plan::{Input, Plan, kept_reason, plan};
 use zonewise_slices::pod::Pod;
-use zonewise_slices::requested::{self, Choice, RequestedRouting, requested_routing};
+use zonewise_slices::requested::{self, Choice, Demand, RequestedRouting, requested_routing};
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::{AddressType, Slice};
@@ -14,6 +14,7 @@ use zonewise_topology::heuristic::Heuristic as _;
 use zonewise_topology::heuristics::balanced_hints::BalancedHints;
 use zonewise_topology::reason::{Code, Outcome, Reason};
 
+use crate::environment::ZoneDemand;
 use crate::slice_names;
 
 /// A Service with its Pods and slices, and the nodes of the cluster.
@@ -27,6 +28,8 @@ pub struct ServiceSnapshot {
     pub slices: Vec<Arc<Slice>>,
     /// The nodes.
     pub nodes: Arc<Nodes>,
+    /// The shares of zones that are in force by measured demand, where any are stored.
+    pub shares: Option<Arc<ZoneDemand>>,
 }
 
 /// What the controller decides for a Service.
@@ -87,30 +90,43 @@ impl ServiceSnapshot {
         let slices = self.own_slices(settings);
         let asked = requested_routing(&self.service, settings);
         let quiet = settings.settles_after().is_some();
-        let plan = plan(&Input { quiet, ..self.input(&slices) }, &asked, settings);
+        let measured = self.measured(asked.demand);
+        let plan =
+            plan(&Input { quiet, ..self.input(&slices, measured.as_ref()) }, &asked, settings);
         Decision { asked, plan }
     }
 
     /// The reason of [`decide`](Self::decide), or another one with the same outcome. Much faster.
     pub fn kept_reason(&self, settings: &Settings) -> Reason {
-        let choice = requested_routing(&self.service, settings).choice;
+        let RequestedRouting { choice, demand, .. } = requested_routing(&self.service, settings);
         if settings.upstream || gives_up_hints(&choice) {
             return self.decide(settings).reason();
         }
         let slices = self.own_slices(settings);
-        let input = self.input(&slices);
+        let measured = self.measured(demand);
+        let input = self.input(&slices, measured.as_ref());
         leading(self.service.families.iter().map(|family| {
             let grounds = input.grounds(&choice, family);
             kept_reason(&choice, &grounds.situation, grounds.previous.as_ref())
         }))
     }
 
-    /// The input of the controller's functions.
+    /// The zones with the shares that are in force for the Service, if it asks for measured demand.
+    pub fn measured(&self, demand: Demand) -> Option<MeasuredZones> {
+        let shares = self.shares.as_ref().filter(|_| demand == Demand::Measured)?;
+        Some(self.nodes.measured(|zone| shares.share_of(zone)))
+    }
+
+    /// The input of the controller's functions; `measured` is what [`measured`](Self::measured) returns.
     ///
     /// `populated` says whether the built-in controller has set hints before because of the
     /// topology annotation. Only a running controller knows that. It is assumed if there are hints,
     /// unless `spec.trafficDistribution` explains them.
-    pub fn input<'a>(&'a self, slices: &'a [Arc<Slice>]) -> Input<'a> {
+    pub fn input<'a>(
+        &'a self,
+        slices: &'a [Arc<Slice>],
+        measured: Option<&'a MeasuredZones>,
+    ) -> Input<'a> {
         let by_field = !requested::is_auto(&self.service)
             && requested::traffic_distribution(&self.service).is_some();
         let hinted = |slice: &Arc<Slice>| {
@@ -121,7 +137,7 @@ impl ServiceSnapshot {
             pods: &self.pods,
             slices,
             nodes: &self.nodes,
-            measured: None,
+            measured,
             trigger: None,
             populated: !by_field && slices.iter().any(hinted),
             quiet: false,

@@ -226,6 +226,7 @@ impl Snapshot {
             pods: self.index.pods_of(service),
             slices: self.index.slices_of(&key),
             nodes: Arc::clone(&self.nodes),
+            shares: self.facts.demand.of_service(&key),
             service: Arc::clone(service),
         }
     }

@@ -328,7 +328,9 @@ impl ZoneNeed {
 pub(crate) fn needs(view: &ControllerView, decision: &Decision) -> Vec<ZoneNeed> {
     let slices = view.objects.own_slices(&view.settings);
     let family = decision.family(&view.objects.service);
-    let grounds = view.objects.input(&slices).grounds(&decision.asked.choice, family);
+    let measured = view.objects.measured(decision.asked.demand);
+    let input = view.objects.input(&slices, measured.as_ref());
+    let grounds = input.grounds(&decision.asked.choice, family);
     let situation = &grounds.situation;
     let mut zones: Vec<ZoneNeed> = situation
         .names

@@ -10,10 +10,12 @@
 //!  policy   writes of guard mode: its admission policy, and the bindings of that
 //!  webhook  writes of guard mode: the webhook that takes the policy's place
 //!  write    writes EndpointSlices, and conditions on Services
+//!  demand   what decisions by measured demand used, as a ConfigMap
 //! ```
 //!
 //! The proxy does not use this crate: it needs other, and fewer, fields of the same objects.
 
+pub mod demand;
 pub mod evacuation;
 pub mod follow;
 pub mod guard;

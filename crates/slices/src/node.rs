@@ -1,9 +1,11 @@
 //! Nodes: their zone, region, CPU and readiness, and what they add up to.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use zonewise_common::ip::parse_address;
 use zonewise_common::keys::{CONTROL_PLANE, REGION, ZONE};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
@@ -30,6 +32,8 @@ pub struct Node {
     pub ready: bool,
     /// Whether it is a control-plane node.
     pub control_plane: bool,
+    /// The first address of the type `InternalIP`.
+    pub internal_ip: Option<IpAddr>,
 }
 
 impl Node {
@@ -153,6 +157,17 @@ struct Status {
     allocatable: Allocatable,
     #[serde(deserialize_with = "lenient")]
     conditions: Vec<Condition>,
+    #[serde(deserialize_with = "lenient")]
+    addresses: Vec<Address>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    #[serde(rename = "type", deserialize_with = "lenient")]
+    kind: Box<str>,
+    #[serde(deserialize_with = "lenient")]
+    address: Box<str>,
 }
 
 #[derive(Default, Deserialize)]
@@ -181,6 +196,11 @@ impl From<Wire> for Node {
                 Quantity::Number(number) => milli(&number.to_string()),
             }),
             ready: is_ready(&wire.status.conditions),
+            internal_ip: {
+                let internal = |address: &&Address| &*address.kind == "InternalIP";
+                let mut all = wire.status.addresses.iter().filter(internal);
+                all.find_map(|address| parse_address(&address.address))
+            },
             control_plane: CONTROL_PLANE.iter().any(|key| labels.get(key).is_some()),
             name: wire.metadata.name,
         }

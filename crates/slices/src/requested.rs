@@ -405,16 +405,16 @@ impl RequestReader<'_> {
     }
 
     fn demand(&mut self) -> Demand {
-        let Some(value) = self.service.annotations.get(DEMAND) else { return Demand::default() };
-        match value {
-            "measured" => return Demand::Measured,
-            "model" | "" => {}
-            _ => {
+        match self.service.annotations.get(DEMAND) {
+            Some("measured") => return Demand::Measured,
+            Some("model") => return Demand::Model,
+            None | Some("") => {}
+            Some(value) => {
                 let meant = closest(value, ["measured", "model"]).map(str::to_owned);
                 self.note_meant(DEMAND, value, Reason::DemandUnknown, meant);
             }
         }
-        Demand::default()
+        self.settings.default_demand
     }
 
     /// Thresholds on a Service whose subsetting annotation, if any, does not use them.

@@ -8,7 +8,7 @@ use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::heuristics::ParseError;
 use zonewise_topology::heuristics::local_subset::LocalSubset;
 
-use crate::requested::{self, Approach, Choice, Consumers, Request};
+use crate::requested::{self, Approach, Choice, Consumers, Demand, Request};
 
 /// The value of the managed-by label on slices of the reference (`ControllerName` in
 /// `pkg/controller/endpointslice/endpointslice_controller.go`). It is the default here too, so that
@@ -37,6 +37,8 @@ pub struct Settings {
     /// The subsetting approach of Services that request nothing. It takes precedence over
     /// `default_preference`.
     pub default_subsetting: String,
+    /// What the shares of zones are taken from for Services that do not say it.
+    pub default_demand: Demand,
     /// The built-in heuristics and those of the configuration file.
     pub library: Library,
     /// When a Service gets a fresh decision although nothing forces one.
@@ -140,6 +142,7 @@ impl Default for Settings {
             gates: FeatureGates::default(),
             default_preference: "Default".into(),
             default_subsetting: "Random".into(),
+            default_demand: Demand::default(),
             library: Library::default(),
             settling: Settling::default(),
         }

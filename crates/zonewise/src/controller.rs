@@ -12,8 +12,8 @@ use zonewise_cluster::connect::connect;
 use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_controller::config::{
-    Admission, CapacityFile, ClientConnection, Compat, Config, ConfigFile, File, GuardFile,
-    LeaderElection, MissingCpuFile, Mode, SettlingFile, gate_names,
+    Admission, CapacityFile, ClientConnection, Compat, Config, ConfigFile, DemandFile, File,
+    GuardFile, LeaderElection, MissingCpuFile, Mode, SettlingFile, Source, gate_names,
 };
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
@@ -94,6 +94,14 @@ pub(crate) struct Flags {
     /// where the API server has the kind (auto) [default: auto]
     #[arg(long, value_enum, value_name = "KIND")]
     guard_admission: Option<AdmissionFlag>,
+    /// Where the demand of Services is measured: by the proxies, which the leading controller asks, or not at all
+    /// [default: none]
+    #[arg(long, value_enum, value_name = "SOURCE")]
+    demand_source: Option<SourceFlag>,
+    /// A token for the audience zonewise-demand, with which proxies are asked
+    /// [default: /var/run/secrets/zonewise-demand/token]
+    #[arg(long, value_name = "FILE")]
+    demand_token_file: Option<PathBuf>,
     /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
@@ -153,6 +161,12 @@ enum AdmissionFlag {
     Auto,
     Policy,
     Webhook,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SourceFlag {
+    None,
+    Proxies,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -263,7 +277,16 @@ impl From<Flags> for File {
             AdmissionFlag::Policy => Admission::Policy,
             AdmissionFlag::Webhook => Admission::Webhook,
         });
+        let source = flags.demand_source.map(|source| match source {
+            SourceFlag::None => Source::None,
+            SourceFlag::Proxies => Source::Proxies,
+        });
         Self {
+            demand: Some(DemandFile {
+                source,
+                token_file: flags.demand_token_file,
+                ..DemandFile::default()
+            }),
             guard: Some(GuardFile { admission, ..GuardFile::default() }),
             concurrent_service_syncs: flags.concurrent_service_syncs,
             endpoint_updates_batch_period: flags.endpoint_updates_batch_period,

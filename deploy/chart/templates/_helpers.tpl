@@ -62,6 +62,28 @@ has no MutatingAdmissionPolicy, or cannot be asked.
 {{- if or (eq $admission "webhook") (and (eq $admission "auto") (not (include "zonewise.hasPolicies" .))) -}}true{{- end -}}
 {{- end -}}
 
+{{/*
+Where the proxies serve what they have counted: given, or chosen where the controller is to ask them; empty where they do not.
+*/}}
+{{- define "zonewise.demandAddress" -}}
+{{- if ne .Values.proxy.mode "none" -}}
+{{- $given := dig "demandAddress" "" .Values.proxy.configuration.zonewise -}}
+{{- $given | default (ternary "0.0.0.0:10274" "" (eq .Values.demand.source "proxies")) -}}
+{{- else if eq .Values.demand.source "proxies" -}}
+{{- fail "demand.source is proxies, and proxy.mode is none: only the proxies of zonewise count connections by Service. Set proxy.mode to replace or beside, or demand.source to none" -}}
+{{- end -}}
+{{- if and (eq .Values.demand.source "proxies") (or (not .Values.controller.enabled) (eq .Values.controller.mode "observe")) -}}
+{{- fail "demand.source is proxies, and there is no controller that would ask them: set controller.enabled, and controller.mode to controller or guard" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The ProxyConfiguration: what is given, and counts by Service where they are served. */}}
+{{- define "zonewise.proxyConfiguration" -}}
+{{- $address := include "zonewise.demandAddress" . -}}
+{{- $counts := ternary (dict "count" "services" "demandAddress" $address) dict (ne $address "") -}}
+{{- mergeOverwrite (deepCopy (.Values.proxy.configuration.zonewise | default dict)) $counts | toYaml -}}
+{{- end -}}
+
 {{/* Where kubectl finds the address of the API server that it uses itself. */}}
 {{- define "zonewise.printApiServer" -}}
 kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'

@@ -1,5 +1,7 @@
 //! Who may read the metrics.
 
+use std::net::SocketAddr;
+
 use http::Request;
 use kube::{Client, Config as ClientConfig};
 use serde_json::json;
@@ -9,10 +11,9 @@ use zonewise_testbed::{User, eventually};
 
 use crate::common::{Running, cluster, config};
 
-/// The answer of the controller's metrics port: status and body.
-async fn ask(running: &Running, path: &str, token: Option<&str>) -> (u16, String) {
-    let mut config = ClientConfig::new(format!("https://{}", running.metrics).parse().unwrap());
-    // The controller has made its certificate itself.
+/// The answer of a server that has made its certificate itself: status and body.
+pub(crate) async fn ask(address: SocketAddr, path: &str, token: Option<&str>) -> (u16, String) {
+    let mut config = ClientConfig::new(format!("https://{address}").parse().unwrap());
     config.accept_invalid_certs = true;
     config.auth_info = serde_json::from_value(json!({ "token": token })).unwrap();
     let client = Client::try_from(config).unwrap();
@@ -45,28 +46,33 @@ async fn metrics_beyond_loopback_need_a_token_that_may_read_them() {
     };
     eventually(healthy).await;
 
-    let (status, body) = ask(&running, "/metrics", None).await;
+    let (status, body) = ask(running.metrics, "/metrics", None).await;
     assert_eq!((status, body.starts_with("a bearer token is needed")), (401, true), "{body}");
-    let (status, body) = ask(&running, "/metrics", Some("wrong")).await;
+    let (status, body) = ask(running.metrics, "/metrics", Some("wrong")).await;
     assert_eq!((status, body.contains("does not accept the token")), (401, true), "{body}");
-    let (status, body) = ask(&running, "/metrics", Some(cluster.token(User::Proxy))).await;
+    let (status, body) = ask(running.metrics, "/metrics", Some(cluster.token(User::Proxy))).await;
     let refused = format!("{:?} may not get /metrics", User::Proxy.name());
     assert_eq!((status, body.starts_with(&refused)), (403, true), "{body}");
     let reader = Some(cluster.token(User::Observer));
-    let (status, body) = ask(&running, "/metrics", reader).await;
+    let (status, body) = ask(running.metrics, "/metrics", reader).await;
     assert_eq!((status, body.contains("\nzonewise_leader ")), (200, true), "{body}");
-    assert_eq!(ask(&running, "/other", reader).await.0, 404);
-    assert_eq!(ask(&running, "/other", None).await.0, 404, "nothing that a token could open");
+    assert_eq!(ask(running.metrics, "/other", reader).await.0, 404);
+    assert_eq!(
+        ask(running.metrics, "/other", None).await.0,
+        404,
+        "nothing that a token could open"
+    );
 
     // What cannot be decided is refused. (The answer for Admin is not known yet.)
     cluster.kill_apiserver().unwrap();
-    let (status, body) = ask(&running, "/metrics", Some(cluster.token(User::Admin))).await;
+    let (status, body) = ask(running.metrics, "/metrics", Some(cluster.token(User::Admin))).await;
     assert_eq!((status, body.contains("cannot be asked")), (503, true), "{body}");
     assert_eq!(running.page("/livez").await.unwrap(), "ok");
     healthy().await.unwrap();
     cluster.start_apiserver().await.unwrap();
     eventually(|| async {
-        let (status, body) = ask(&running, "/metrics", Some(cluster.token(User::Admin))).await;
+        let (status, body) =
+            ask(running.metrics, "/metrics", Some(cluster.token(User::Admin))).await;
         if status == 200 { Ok(()) } else { Err(body) }
     })
     .await;

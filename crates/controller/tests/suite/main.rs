@@ -4,6 +4,7 @@
 mod access;
 mod alerts;
 mod common;
+mod demand;
 mod differential;
 mod evacuation;
 mod events;

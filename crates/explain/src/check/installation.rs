@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zonewise_common::keys::NODE_PROXY;
 use zonewise_common::name::SYSTEM_NAMESPACE;
-use zonewise_common::proxy_report::ProxyReport;
+use zonewise_common::proxy_report::{LEASE_PREFIX, ProxyReport};
 
 use super::controllers::{Mode, install, mode};
 use super::nodes::verb;
@@ -19,6 +19,7 @@ const PROXIES: Subject = Subject(Part::Installation, "proxies");
 const REPORTS: Subject = Subject(Part::Installation, "proxy-reports");
 const REFUSED: Subject = Subject(Part::Installation, "kernel-accepts");
 const BINDINGS: Subject = Subject(Part::Installation, "role-bindings");
+const DEMAND: Subject = Subject(Part::Installation, "demand");
 const VERSIONS: Subject = Subject(Part::Installation, "versions");
 
 /// Brings back what was deleted of the release.
@@ -44,6 +45,7 @@ pub(super) fn checks(sights: &Sights) -> Vec<Check> {
     checks.extend(bindings(sights));
     checks.extend(reports(sights));
     checks.extend(refused(sights));
+    checks.extend(demand(sights));
     checks.extend(versions(sights));
     checks
 }
@@ -255,7 +257,7 @@ fn refused(sights: &Sights) -> Option<Check> {
     let reports: Vec<&ProxyReport> = sights.reports.seen()?.iter().collect();
     let mut services: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for report in &reports {
-        let node = report.lease.1.strip_prefix("zonewise-proxy-").unwrap_or(&report.lease.1);
+        let node = node_of(report);
         for (namespace, name) in &report.refused {
             services.entry(format!("{namespace}/{name}")).or_default().push(node);
         }
@@ -277,6 +279,38 @@ fn refused(sights: &Sights) -> Option<Check> {
         ),
     );
     Some(check.with(["kubectl -n zonewise-system logs -l app.kubernetes.io/name=zonewise-proxy --tail=-1 | grep rejects"]))
+}
+
+/// Whether demand is measured, and by all proxies. Nothing where no proxy serves what it has counted.
+fn demand(sights: &Sights) -> Option<Check> {
+    let reports = sights.reports.seen()?;
+    let (serving, silent): (Vec<&ProxyReport>, Vec<&ProxyReport>) =
+        reports.iter().partition(|report| report.demand.is_some());
+    let services = sights.facts.demand.services();
+    match (serving.len(), silent.first()) {
+        (0, _) => None,
+        (count, None) => Some(DEMAND.passed(format!(
+            "{} what was counted by Service; shares of {} in force by it",
+            verb(count, "proxy serves", "proxies serve"),
+            verb(services, "Service are", "Services are"),
+        ))),
+        (_, Some(_)) => {
+            let nodes = silent.iter().map(|report| node_of(report));
+            Some(DEMAND.warning(
+                format!(
+                    "{} not what was counted by Service: {}; their nodes count by their CPU",
+                    verb(silent.len(), "proxy serves", "proxies serve"),
+                    listed(nodes)
+                ),
+                "give every proxy --count services and --demand-address (docs/demand.md), or free the port on these nodes",
+            ))
+        }
+    }
+}
+
+/// The node of a proxy.
+fn node_of(report: &ProxyReport) -> &str {
+    report.lease.1.strip_prefix(LEASE_PREFIX).unwrap_or(&report.lease.1)
 }
 
 /// Whether controller and proxies are of one version.

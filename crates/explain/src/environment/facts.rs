@@ -1,6 +1,7 @@
 //! What was seen of the programs that run in a cluster, before anything is concluded from it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,6 +10,8 @@ use serde_json::Value;
 use zonewise_common::keys::COMPONENT;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Name, SYSTEM_NAMESPACE};
+use zonewise_demand::state::State;
+use zonewise_inventory::demand;
 use zonewise_slices::labels::Labels;
 use zonewise_slices::pod::Pod;
 
@@ -60,6 +63,8 @@ pub struct Facts {
     pub proxy_pods: Sight<Vec<ProxyPod>>,
     /// The settings of kube-proxy and Cilium.
     pub configs: Vec<ProxyConfig>,
+    /// What the leading controller has stored of measured demand.
+    pub demand: StoredDemand,
     /// The namespaces of the Leases in files.
     pub(crate) lease_namespaces: BTreeSet<Name>,
 }
@@ -84,6 +89,7 @@ impl Default for Facts {
             manager_lease: Sight::Hidden(no_lease.into()),
             proxy_pods: Sight::Hidden(no_pod.into()),
             configs: Vec::new(),
+            demand: StoredDemand::default(),
             lease_namespaces: BTreeSet::new(),
         }
     }
@@ -98,6 +104,7 @@ impl Facts {
         match clue {
             Clue::Lease(lease) => self.add_lease(lease),
             Clue::Config(config) => self.configs.push(config),
+            Clue::Demand(demand) => self.demand = demand,
         }
     }
 
@@ -140,6 +147,8 @@ pub enum Clue {
     Lease(Lease),
     /// The ConfigMap of a proxy.
     Config(ProxyConfig),
+    /// The ConfigMap with measured demand.
+    Demand(StoredDemand),
 }
 
 impl Clue {
@@ -147,7 +156,10 @@ impl Clue {
     pub(crate) fn of(kind: &str, value: &Value) -> Option<Self> {
         match kind {
             "Lease" => Some(Self::Lease(serde_json::from_value(value.clone()).ok()?)),
-            "ConfigMap" => ProxyConfig::of(value).map(Self::Config),
+            "ConfigMap" => {
+                let demand = || StoredDemand::of(value).map(Self::Demand);
+                ProxyConfig::of(value).map(Self::Config).or_else(demand)
+            }
             _ => None,
         }
     }
@@ -155,6 +167,56 @@ impl Clue {
     /// Whether objects of a kind can be clues.
     pub(crate) fn is_kind(kind: &str) -> bool {
         matches!(kind, "Lease" | "ConfigMap")
+    }
+}
+
+/// The shares of zones that are in force by measured demand, by Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredDemand(BTreeMap<Key, Arc<ZoneDemand>>);
+
+/// The share of each zone, in millionths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ZoneDemand(BTreeMap<Name, u32>);
+
+impl ZoneDemand {
+    /// The share of a zone, 0 to 1.
+    pub fn share_of(&self, zone: &str) -> Option<f64> {
+        self.0.get(zone).map(|share| f64::from(*share) / 1e6)
+    }
+}
+
+impl StoredDemand {
+    /// What is in the ConfigMap; `None` if it is another one. One that cannot be used has nothing.
+    pub(crate) fn of(value: &Value) -> Option<Self> {
+        let metadata = &value["metadata"];
+        let own = metadata["name"] == demand::NAME && metadata["namespace"] == SYSTEM_NAMESPACE;
+        own.then(|| demand::decode(value.to_string().as_bytes()).ok().flatten())
+            .map(|state| state.as_ref().map(Self::from).unwrap_or_default())
+    }
+
+    /// How many Services have measured shares in force.
+    pub(crate) fn services(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The shares of a Service.
+    pub(crate) fn of_service(&self, service: &Key) -> Option<Arc<ZoneDemand>> {
+        self.0.get(service).cloned()
+    }
+}
+
+impl From<&State> for StoredDemand {
+    fn from(state: &State) -> Self {
+        let shares = |name: &Name| {
+            let millionths = |share: f64| (share * 1e6).round() as u32;
+            let zones = state.shares(name).into_iter().flatten();
+            zones.map(|(zone, share)| (Name::clone(zone), millionths(share))).collect()
+        };
+        let service = |name: &Name| {
+            let (namespace, own) = name.split_once('/')?;
+            Some(((namespace.into(), own.into()), Arc::new(ZoneDemand(shares(name)))))
+        };
+        Self(state.services().filter_map(|(name, _)| service(name)).collect())
     }
 }
 

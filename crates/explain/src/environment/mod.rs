@@ -19,7 +19,9 @@ use serde::Serialize;
 
 pub use decide::environment;
 pub(crate) use facts::MANAGER;
-pub use facts::{Clue, FactSource, Facts, Lease, ProxyConfig, ProxyPod, Sight};
+pub use facts::{
+    Clue, FactSource, Facts, Lease, ProxyConfig, ProxyPod, Sight, StoredDemand, ZoneDemand,
+};
 pub use proxies::{NodeProxies, ProxyKind};
 
 /// What runs in the cluster, as far as it can be seen.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::watch::{PODS, list_each, query_parameter};
 use zonewise_common::proxy_report::LEASES;
+use zonewise_inventory::demand;
 use zonewise_slices::pod::Pod;
 
 use crate::environment::{Facts, Lease, MANAGER, ProxyConfig, ProxyPod, Sight};
@@ -21,6 +22,13 @@ pub async fn facts(client: &Client) -> Facts {
         manager_lease: manager_lease(client).await,
         proxy_pods: proxy_pods(client).await,
         configs: configs(client).await,
+        demand: demand::read(client)
+            .await
+            .ok()
+            .flatten()
+            .as_ref()
+            .map(Into::into)
+            .unwrap_or_default(),
         ..Facts::of_cluster()
     }
 }

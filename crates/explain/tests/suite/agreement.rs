@@ -62,6 +62,7 @@ fn view(asked: &Value, zones: &[Zone]) -> ControllerView {
             pods,
             slices: Vec::new(),
             nodes: Arc::new(Nodes::new(nodes, MissingCpu::Refuse)),
+            shares: None,
         },
         settings: Settings::default(),
         missing_cpu: MissingCpu::Refuse,
@@ -98,7 +99,7 @@ proptest! {
         let decision = view.decide();
         let slices = view.objects.own_slices(&view.settings);
         let family = &view.objects.service.families[0];
-        let grounds = view.objects.input(&slices).grounds(&decision.asked.choice, family);
+        let grounds = view.objects.input(&slices, None).grounds(&decision.asked.choice, family);
         let case = Case::following(grounds.situation.region(), grounds.previous.as_ref());
         let reason = decision.asked.choice.heuristic().allocate(&case, &mut Allocation::new());
         prop_assert_eq!(reason.code(), decision.reason().code());

@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use zonewise_common::proxy_report::DemandServer;
 use zonewise_explain::check::{
     CheckState, Checks, GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, Stage,
     WebhookSight, WorkloadKind, WorkloadSight, checks,
@@ -418,6 +419,15 @@ fn every_fault_is_found_by_one_check_with_its_fix() {
             "kernel-accepts",
             FAILED,
             &["shop/web", "the proxy on n-b"],
+        ),
+        (
+            |s| {
+                let demand = DemandServer { port: 10274, fingerprint: [1; 32] };
+                seen(&mut s.reports)[0].demand = Some(demand);
+            },
+            "demand",
+            WARNING,
+            &["2 proxies serve not", "n-b, n-c", "--demand-address"],
         ),
         (
             |s| seen(&mut s.own_pods)[1].image = "zonewise:0.2.0".into(),

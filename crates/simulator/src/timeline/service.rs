@@ -76,6 +76,7 @@ impl SimulatedService {
             cpu_milli: Some(cell.nodes.saturating_mul(1000)),
             ready: cell.nodes > 0,
             control_plane: false,
+            internal_ip: None,
         };
         let nodes = zones.iter().zip(cells).map(node);
         let by_name = nodes.map(|node| (Name::clone(&node.name), node)).collect();

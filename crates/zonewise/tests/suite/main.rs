@@ -7,6 +7,7 @@
 
 mod cluster;
 mod controller;
+mod demand;
 mod deploy;
 mod differential;
 mod evacuate;

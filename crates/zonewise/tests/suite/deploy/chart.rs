@@ -74,10 +74,15 @@ const GUARD: &str = "ServiceAccount zonewise-controller, ClusterRole zonewise-gu
 const WEBHOOK: &str = "Service zonewise-guard-webhook, Secret zonewise-guard-webhook, Role zonewise-guard-webhook, \
     RoleBinding zonewise-guard-webhook, ClusterRole zonewise-guard-webhook, ClusterRoleBinding zonewise-guard-webhook";
 const BY_POLICY: &str = "controller.configuration.guard.admission=policy";
+const SERVED: &str = "proxy.configuration.zonewise.demandAddress=0.0.0.0:10274";
 const BUDGET: &str = "PodDisruptionBudget zonewise-controller";
 const PROXY: &str = "ServiceAccount zonewise-proxy, ClusterRole zonewise-proxy, ClusterRoleBinding zonewise-proxy, \
     Role zonewise-proxy, RoleBinding zonewise-proxy, ValidatingAdmissionPolicy zonewise-proxy-lease, \
     ValidatingAdmissionPolicyBinding zonewise-proxy-lease, ConfigMap zonewise-proxy, DaemonSet zonewise-proxy";
+const DEMAND: &str = "ClusterRole zonewise-demand-reviewer, ClusterRoleBinding zonewise-demand-reviewer, \
+    ClusterRole zonewise-demand-reader";
+const COLLECTED: &str =
+    "ClusterRoleBinding zonewise-demand-reader, Role zonewise-demand, RoleBinding zonewise-demand";
 const OBSERVER: &str = "ServiceAccount zonewise-observer, ClusterRole zonewise-observer, \
     ClusterRoleBinding zonewise-observer, Role zonewise-observer, RoleBinding zonewise-observer";
 
@@ -107,6 +112,14 @@ fn values_say_which_objects_there_are() {
         (vec![bare[0]], OBSERVER.into()),
         (vec![bare[0], bare[1], "proxy.mode=replace", PLACE[0], PLACE[1]], PROXY.into()),
         (vec![bare[0], bare[1], "proxy.mode=beside", PLACE[0], PLACE[1]], PROXY.into()),
+        (
+            vec![bare[0], bare[1], "proxy.mode=replace", SERVED, PLACE[0], PLACE[1]],
+            [PROXY, DEMAND].join(", "),
+        ),
+        (
+            vec![bare[1], "proxy.mode=replace", "demand.source=proxies", PLACE[0], PLACE[1]],
+            [CONTROLLER, BUDGET, PROXY, DEMAND, COLLECTED].join(", "),
+        ),
         (
             vec![bare[0], "namespace.create=true", "resourceQuota.create=true"],
             ["Namespace zonewise-system, ResourceQuota zonewise-critical-pods", OBSERVER].join(", "),
@@ -391,6 +404,12 @@ fn what_is_not_allowed_is_refused_by_name() {
         (
             vec!["monitoring.prometheus.serviceAccount=prometheus"],
             &["monitoring.prometheus.namespace"],
+        ),
+        (vec!["demand.source=guess"], &["demand/source", "'none', 'proxies'"]),
+        (vec!["demand.source=proxies"], &["proxy.mode is none", "demand.source to none"]),
+        (
+            [&replace[..], &["demand.source=proxies", "controller.mode=observe"]].concat(),
+            &["there is no controller that would ask them"],
         ),
     ];
     for (values, expected) in table {

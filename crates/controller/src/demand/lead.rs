@@ -1,0 +1,169 @@
+//! What the leader does about demand: goes on where the last one stopped, asks, decides, and stores.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use zonewise_cluster::lease::Leadership;
+use zonewise_cluster::watch::Backoff;
+use zonewise_common::name::{Key, Name};
+use zonewise_inventory::demand::{self as stored, StoredDemandError};
+use zonewise_inventory::follow::{IndexListener, WatchedIndex};
+use zonewise_slices::node::Nodes;
+use zonewise_slices::requested::{self, requested_routing};
+use zonewise_slices::settings::Settings;
+
+use super::Demand;
+use super::ask::Target;
+use super::collect::Collector;
+use crate::config::{DemandConfig, Source};
+use crate::proxies::ProxyReadiness;
+
+/// How long a new leader waits for what the last one has stored. Without it, it begins with the model.
+const RESTORE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What the leader needs for it.
+pub(crate) struct Lead<'a, L> {
+    pub(crate) demand: &'a Arc<Demand>,
+    pub(crate) config: &'a DemandConfig,
+    pub(crate) client: &'a Client,
+    pub(crate) leadership: &'a Leadership,
+    pub(crate) watched: &'a WatchedIndex<L>,
+    pub(crate) proxies: &'a ProxyReadiness,
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
+    pub(crate) stored: Mutex<Stored>,
+}
+
+impl<L: IndexListener> Lead<'_, L> {
+    /// Goes on with what the last leader has stored, before the first plan is made: another would shift traffic.
+    pub(crate) async fn restore(&self) {
+        if self.config.source == Source::None {
+            return;
+        }
+        match timeout(RESTORE_LIMIT, self.read()).await {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(state))) => {
+                tracing::info!(
+                    services = state.services().count(),
+                    "goes on with the stored demand"
+                );
+                self.demand.restore(state);
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "demand is measured anew"),
+            Err(_) => {
+                tracing::warn!("the stored demand cannot be read in time; demand is measured anew");
+            }
+        }
+    }
+
+    /// Tries again while the API server is not available.
+    async fn read(&self) -> Result<Option<zonewise_demand::state::State>, StoredDemandError> {
+        let mut backoff = Backoff::default();
+        loop {
+            match stored::read(self.client).await {
+                Err(StoredDemandError::Api(error)) if error.is_general() => {
+                    sleep(backoff.next()).await;
+                }
+                read => return read,
+            }
+        }
+    }
+
+    /// Asks the proxies and decides, until the future is dropped; `changed` gets the Services whose shares have changed.
+    pub(crate) async fn measure(
+        &self,
+        nodes: &watch::Sender<Arc<Nodes>>,
+        changed: impl Fn(Vec<Key>),
+    ) {
+        if self.config.source == Source::None {
+            return std::future::pending().await;
+        }
+        let DemandConfig { period, token_file, .. } = self.config.clone();
+        let collector = Arc::new(Collector::new(period, token_file, Arc::clone(self.demand)));
+        tokio::join!(collector.collect(|| self.targets()), self.decide(nodes, changed));
+    }
+
+    /// Where proxies are asked, by node. The address is that of the Node object, which a proxy cannot write.
+    fn targets(&self) -> BTreeMap<Name, Target> {
+        let servers = self.proxies.demand_servers();
+        let index = self.watched.index();
+        let target = |(node, server): (Name, _)| {
+            let address = index.nodes().get(&node)?.internal_ip?;
+            Some((node, Target::new(address, server)))
+        };
+        servers.into_iter().filter_map(target).collect()
+    }
+
+    async fn decide(&self, nodes: &watch::Sender<Arc<Nodes>>, changed: impl Fn(Vec<Key>)) {
+        loop {
+            sleep(self.config.period).await;
+            let nodes = Arc::clone(&nodes.borrow());
+            let measured = self.measured_services();
+            changed(self.demand.decide(&nodes, measured.iter().map(String::as_str)));
+            self.demand.tell();
+            if self.stored.lock().is_due(self.config.write_period) {
+                self.store().await;
+            }
+        }
+    }
+
+    /// Stores what was decided since the last write, so that the next leader goes on there. To be called once, when this
+    /// process does not lead any more.
+    pub(crate) async fn finish(&self) {
+        if self.config.source != Source::None {
+            self.store().await;
+        }
+    }
+
+    /// The Services that ask for it.
+    fn measured_services(&self) -> Vec<String> {
+        let settings = Arc::clone(&self.settings.borrow());
+        let index = self.watched.index();
+        let measured = index.services().filter(|service| {
+            requested_routing(service, &settings).demand == requested::Demand::Measured
+        });
+        measured.map(|service| service.key()).collect()
+    }
+
+    /// Stores what is in force, if that has changed.
+    async fn store(&self) {
+        let text = self.demand.encoded();
+        if text == self.stored.lock().text || !self.leadership.may_write() {
+            return;
+        }
+        let result = stored::write(self.client, &text).await;
+        let mut stored = self.stored.lock();
+        stored.written = Some(Instant::now());
+        let failed = std::mem::replace(&mut stored.failing, result.is_err());
+        match result {
+            Ok(()) => {
+                stored.text = text;
+                if failed {
+                    tracing::info!("the demand that decisions use is stored again");
+                }
+            }
+            Err(error) if !failed => {
+                tracing::warn!(%error, "the demand that decisions use cannot be stored: a new leader would begin anew");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// What is stored.
+#[derive(Default)]
+pub(crate) struct Stored {
+    text: String,
+    written: Option<Instant>,
+    failing: bool,
+}
+
+impl Stored {
+    fn is_due(&self, period: Duration) -> bool {
+        self.written.is_none_or(|written| written.elapsed() >= period)
+    }
+}

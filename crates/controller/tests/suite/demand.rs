@@ -1,0 +1,322 @@
+//! Demand that proxies measure: the leading controller asks them, decides, and stores what it used.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use zonewise_cluster::access::{Protected, Reviewer};
+use zonewise_common::proxy_report::{DemandServer, ProxyReport};
+use zonewise_controller::config::{Config, DemandConfig, Source};
+use zonewise_demand::report::{Counts, Report, VERSION};
+use zonewise_demand::state::State;
+use zonewise_telemetry::server::{self, Page, PageRequest, Protection, Server};
+use zonewise_telemetry::tls::{Certificate, Tls};
+use zonewise_testbed::objects::{namespace, node, service};
+use zonewise_testbed::{Cluster, User, eventually, manifests};
+
+use crate::common::{ROOT, Running, apply_roles, config, slices, writes, zonal_pods};
+
+const AUDIENCE: &str = "zonewise-demand";
+const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Rates are computed over a second at least.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The page of a proxy, with the guard that proxies have.
+const PAGE: Protected = Protected {
+    path: "/demand",
+    what: "the counts",
+    role: "zonewise-demand-reader",
+    audience: Some(AUDIENCE),
+};
+
+/// A cluster of three equal zones, with the roles of controller and proxies. Every node is this machine.
+async fn cluster() -> Cluster {
+    let cluster = Cluster::start().await.unwrap();
+    apply_roles(&cluster).await;
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "zonewise-proxy", "namespace": "zonewise-system"},
+    });
+    cluster.create(&[account]).await.unwrap();
+    cluster.create(&manifests(format!("{ROOT}/deploy/demand/rbac.yaml")).unwrap()).await.unwrap();
+    let nodes = ["a", "b", "c"].map(|zone| {
+        let mut node = node(&format!("{zone}1"), zone, "4");
+        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": LOOPBACK}]);
+        node
+    });
+    cluster.create(&nodes).await.unwrap();
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    cluster
+}
+
+/// Writes the Lease of the proxy on a node.
+async fn report_in_lease(cluster: &Cluster, node: &str, demand: DemandServer) {
+    let report = ProxyReport {
+        lease: ProxyReport::lease(node),
+        applied: Some(1),
+        refused: std::collections::BTreeSet::new(),
+        renewed: Some(Timestamp::now()),
+        duration: Some(Duration::from_secs(3600)),
+        demand: Some(demand),
+    };
+    cluster.create(&[report.encode(node, "")]).await.unwrap();
+}
+
+/// A proxy that counts so many connections per second to shop/web.
+fn counts(node: &str, zone: &str, per_second: u32) -> impl Fn() -> String + Send + Sync + 'static {
+    let (node, zone, began) = (Box::from(node), Box::<str>::from(zone), Instant::now());
+    let sequence = std::sync::atomic::AtomicU64::new(1);
+    move || {
+        let connections = (f64::from(per_second) * began.elapsed().as_secs_f64()) as u64;
+        let counted = Counts { connections, bytes_to: 0, bytes_from: 0 };
+        let zones = BTreeMap::from([(zone.clone(), counted)]);
+        let report = Report {
+            version: VERSION,
+            node: Box::clone(&node),
+            zone: zone.clone(),
+            started: 1,
+            sequence: sequence.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            services: BTreeMap::from([("shop/web".into(), zones)]),
+            unassigned: 0,
+        };
+        report.write().unwrap()
+    }
+}
+
+/// Serves pages as a proxy does, and says so in its Lease.
+async fn proxy(
+    cluster: &Cluster,
+    node: &str,
+    page: impl Fn() -> String + Send + Sync + 'static,
+) -> Server {
+    let tls = Arc::new(Tls::new(Certificate::SelfSigned).unwrap());
+    let fingerprint = tls.fingerprint();
+    let guard = Arc::new(Reviewer::new(cluster.client(User::Proxy).unwrap(), PAGE));
+    let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    let handler = move |_: PageRequest<'_>| Page::new(200, "application/json", page());
+    let server = server::serve_kept(listener, handler, Protection { tls, guard }).unwrap();
+    let port = server.address().port();
+    report_in_lease(cluster, node, DemandServer { port, fingerprint }).await;
+    server
+}
+
+/// A file with the token of this user.
+async fn token_file(cluster: &Cluster, user: User, audience: &str) -> PathBuf {
+    let path = cluster.directory().join(format!("{user}-{audience}"));
+    let token = cluster.account_token(user, audience).await.unwrap();
+    std::fs::write(&path, format!("{token}\n")).unwrap();
+    path
+}
+
+fn measuring(token_file: PathBuf) -> Config {
+    let demand =
+        DemandConfig { source: Source::Proxies, token_file, period: PERIOD, write_period: PERIOD };
+    Config { demand, ..config("") }
+}
+
+async fn start(cluster: &Cluster, config: Config) -> Running {
+    Running::run(&cluster.kubeconfig(User::Controller).unwrap(), config).await
+}
+
+/// A Service that asks for balanced shares by measured demand, with two Pods in each zone.
+async fn add_service(cluster: &Cluster) {
+    let mut web = service("shop", "web", "web");
+    web["metadata"]["annotations"] = json!({
+        "zonewise.dev/routing-preference": "zonewise.dev/balanced",
+        "zonewise.dev/demand": "measured",
+    });
+    cluster.create(&[web]).await.unwrap();
+    cluster.create(&zonal_pods("shop", "web", 2)).await.unwrap();
+}
+
+/// The shares that are stored for the Service, in percent by zone.
+async fn stored_shares(cluster: &Cluster) -> Result<BTreeMap<String, f64>, String> {
+    let objects = cluster.objects().unwrap();
+    let stored =
+        objects.get("ConfigMap", Some("zonewise-system"), "zonewise-demand").await.unwrap();
+    let stored = stored.ok_or("no ConfigMap")?;
+    let state = State::decode(stored["data"]["state"].as_str().unwrap_or_default())
+        .map_err(|error| error.to_string())?;
+    let shares = state.shares("shop/web").ok_or("no shares of shop/web")?;
+    Ok(shares.map(|(zone, share)| (zone.to_string(), 100.0 * share)).collect())
+}
+
+async fn zone_shares(cluster: &Cluster) -> Vec<Value> {
+    let slices = slices(cluster, "shop", "web").await;
+    slices
+        .iter()
+        .map(|slice| slice["metadata"]["annotations"]["zonewise.dev/zone-shares"].clone())
+        .collect()
+}
+
+/// Waits until neither what is stored nor the slices change for some decisions.
+async fn settled(cluster: &Cluster) {
+    eventually(|| async {
+        let before = (stored_shares(cluster).await?, zone_shares(cluster).await);
+        tokio::time::sleep(4 * PERIOD).await;
+        let now = (stored_shares(cluster).await?, zone_shares(cluster).await);
+        if now == before { Ok(()) } else { Err(format!("{before:?} became {now:?}")) }
+    })
+    .await;
+}
+
+/// Most connections come from one zone. The shares of the Service follow, and the next leader goes on with them although
+/// no proxy answers it.
+#[tokio::test(flavor = "multi_thread")]
+async fn shares_follow_what_proxies_count_and_a_new_leader_goes_on() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    add_service(&cluster).await;
+    let token = token_file(&cluster, User::Controller, AUDIENCE).await;
+    let mut servers = Vec::new();
+    for (zone, per_second) in [("a", 700), ("b", 200), ("c", 100)] {
+        let node = format!("{zone}1");
+        servers.push(proxy(&cluster, &node, counts(&node, zone, per_second)).await);
+    }
+    let running = start(&cluster, measuring(token.clone())).await;
+    let by_model = eventually(|| async {
+        let shares = zone_shares(&cluster).await;
+        if shares.is_empty() { Err("no slices".to_owned()) } else { Ok(shares) }
+    })
+    .await;
+    eventually(|| async {
+        let shares = stored_shares(&cluster).await?;
+        let near = |zone: &str, percent: f64| (shares[zone] - percent).abs() < 3.0;
+        let all = near("a", 70.0) && near("b", 20.0) && near("c", 10.0);
+        if all { Ok(()) } else { Err(format!("{shares:?}")) }
+    })
+    .await;
+    settled(&cluster).await;
+    assert_ne!(zone_shares(&cluster).await, by_model);
+    let results = running.metric("zonewise_demand_proxies").await;
+    assert_eq!(results, BTreeMap::from([("result=\"success\"".to_owned(), 3.0)]));
+    let measured = running.metric("zonewise_demand_services").await;
+    assert_eq!(measured.values().sum::<f64>(), 1.0, "{measured:?}");
+    running.stop().await.unwrap();
+    for server in servers {
+        server.stop().await;
+    }
+
+    let (before, written) = (zone_shares(&cluster).await, writes(&cluster).await);
+    let running = start(&cluster, measuring(token)).await;
+    eventually(|| async {
+        let synced = running.metric("endpoint_slice_controller_syncs").await;
+        let failed = running.metric("zonewise_demand_proxies").await;
+        let failed = failed.get("result=\"unreachable\"").copied().unwrap_or_default();
+        if synced.values().sum::<f64>() > 0.0 && failed == 3.0 {
+            Ok(())
+        } else {
+            Err(format!("{synced:?} {failed}"))
+        }
+    })
+    .await;
+    assert_eq!((zone_shares(&cluster).await, writes(&cluster).await), (before, written));
+    running.stop().await.unwrap();
+}
+
+/// Something that listens and does with each connection what it is told to.
+async fn listening<F>(
+    serve: impl Fn(tokio::net::TcpStream) -> F + Send + 'static,
+) -> (SocketAddr, JoinHandle<()>)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let task = tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(serve(stream));
+        }
+    });
+    (address, task)
+}
+
+/// Proxies that lie, hang, or send anything: each is told by its cause, and the one that answers is counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_proxies_do_wrong_is_told_apart_and_harms_nothing_else() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    add_service(&cluster).await;
+    let others = ["garbage", "liar", "huge", "hangs", "other", "gone"];
+    let nodes = others.map(|name| {
+        let mut node = node(name, "b", "4");
+        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": LOOPBACK}]);
+        node
+    });
+    cluster.create(&nodes).await.unwrap();
+    let _good = proxy(&cluster, "a1", counts("a1", "a", 500)).await;
+    let _garbage = proxy(&cluster, "garbage", || "{]".to_owned()).await;
+    let _liar = proxy(&cluster, "liar", counts("a1", "a", 500)).await;
+    let _huge = proxy(&cluster, "huge", || " ".repeat(5 << 20)).await;
+    let fingerprint = [7; 32];
+    let (silent, _silent) = listening(|mut stream| async move {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    report_in_lease(&cluster, "hangs", DemandServer { port: silent.port(), fingerprint }).await;
+    let (plain, _plain) = listening(|mut stream| async move {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{}").await;
+    })
+    .await;
+    report_in_lease(&cluster, "gone", DemandServer { port: plain.port(), fingerprint }).await;
+    let other = proxy(&cluster, "c1", counts("c1", "c", 1)).await;
+    let port = other.address().port();
+    report_in_lease(&cluster, "other", DemandServer { port, fingerprint }).await;
+
+    let token = token_file(&cluster, User::Controller, AUDIENCE).await;
+    let running = start(&cluster, measuring(token)).await;
+    let expected = [
+        ("result=\"certificate\"", 1.0),
+        ("result=\"late\"", 1.0),
+        ("result=\"nonsense\"", 2.0),
+        ("result=\"success\"", 2.0),
+        ("result=\"too_large\"", 1.0),
+        ("result=\"unreachable\"", 1.0),
+    ];
+    let expected = BTreeMap::from(expected.map(|(labels, count)| (labels.to_owned(), count)));
+    eventually(|| async {
+        let found = running.metric("zonewise_demand_proxies").await;
+        if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    eventually(|| async {
+        let shares = stored_shares(&cluster).await?;
+        // By CPU it is a ninth. One node counts for three quarters at most, and those that say nothing count by their CPU.
+        if shares["a"] > 14.0 { Ok(()) } else { Err(format!("{shares:?}")) }
+    })
+    .await;
+    running.stop().await.unwrap();
+}
+
+/// A token for somebody else, or of somebody else, opens nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn proxies_answer_only_those_whom_the_api_server_allows_to_read_demand() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    let observer = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "zonewise-observer", "namespace": "zonewise-system"},
+    });
+    cluster.create(&[observer]).await.unwrap();
+    let server = proxy(&cluster, "a1", counts("a1", "a", 1)).await;
+    let own = "https://kubernetes.default.svc";
+    let rows = [
+        ("for the API server", cluster.account_token(User::Controller, own).await.unwrap(), 401),
+        ("nobody's", "nonsense".to_owned(), 401),
+        ("another user's", cluster.account_token(User::Observer, AUDIENCE).await.unwrap(), 403),
+        ("the controller's", cluster.account_token(User::Controller, AUDIENCE).await.unwrap(), 200),
+    ];
+    for (whose, token, expected) in rows {
+        let (status, body) = crate::access::ask(server.address(), "/demand", Some(&token)).await;
+        assert_eq!(status, expected, "{whose}: {body}");
+    }
+    assert_eq!(crate::access::ask(server.address(), "/demand", None).await.0, 401);
+}
