@@ -170,6 +170,8 @@ pub(crate) const LIMITS: Limits = Limits {
 /// not read the answer does not keep it for ever.
 const KEPT: Limits = Limits {
     connections: 64,
+    // One for each replica of the controller, and some that are about to end.
+    per_client: 8,
     head: Duration::from_secs(60),
     total: Duration::from_secs(600),
     drain: Duration::from_secs(1),
