@@ -67,6 +67,7 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 	@cargo bench --locked --package zonewise-simulator --bench instructions
 	@cargo bench --locked --package zonewise-simulator --bench rows
 	@cargo bench --locked --package zonewise-explain --bench shapes
+	@cargo bench --locked --package zonewise-demand --bench fleet
 	@cargo build --release --locked --package zonewise
 	@scripts/bench-peer $(ZONEWISE) "$(PEER)"
 	@cargo bench --locked --package zonewise-slices --bench instructions
@@ -74,6 +75,8 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) cargo bench --locked --package zonewise-inventory --bench forms
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
 		cargo test --locked --workspace --bench side_by_side
+	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
+		cargo test --locked --workspace --bench leader
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
 		cargo test --locked --workspace --bench proxies
 	@cargo test --locked --workspace --bench tables

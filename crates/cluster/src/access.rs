@@ -36,10 +36,12 @@ pub struct Protected {
     /// Whom tokens must be meant for; `None` for the API server itself. A token for somebody else is of no use to whoever
     /// gets hold of it here.
     pub audience: Option<&'static str>,
+    /// For how long a token that was admitted is not reviewed again. One that is withdrawn works for so long.
+    pub admitted_for: Duration,
 }
 
-/// For how long an answer of the API server is used. A token that is withdrawn works for so long.
-const MEMORY: Duration = Duration::from_secs(10);
+/// For how long an answer of the API server is used, unless a page says otherwise for tokens that are admitted.
+pub const MEMORY: Duration = Duration::from_secs(10);
 /// For how long a token that was admitted is reviewed again without being limited, so that strangers cannot keep it
 /// out: longer than scrapes are apart.
 const ACQUAINTANCE: Duration = Duration::from_secs(600);
@@ -126,10 +128,11 @@ fn digest_of(token: &str) -> Digest {
 struct Memory(BTreeMap<Digest, (Instant, Verdict)>);
 
 impl Memory {
-    /// The answer of the last seconds.
-    fn get(&self, token: &Digest, now: Instant) -> Option<Verdict> {
+    /// The last answer, as long as it may be used.
+    fn get(&self, token: &Digest, admitted_for: Duration, now: Instant) -> Option<Verdict> {
         let (since, verdict) = self.0.get(token)?;
-        (now < *since + MEMORY).then(|| verdict.clone())
+        let limit = if *verdict == Verdict::Allowed { admitted_for } else { MEMORY };
+        (now < *since + limit).then(|| verdict.clone())
     }
 
     /// Whether the token was admitted when it was last reviewed, and that is not too long ago.
@@ -199,7 +202,7 @@ impl Reviewer {
         let (digest, now) = (digest_of(token), Instant::now());
         let (known, acquainted) = {
             let memory = self.memory.lock();
-            (memory.get(&digest, now), memory.is_acquainted(&digest, now))
+            (memory.get(&digest, self.page.admitted_for, now), memory.is_acquainted(&digest, now))
         };
         if let Some(known) = known {
             return Ok(known);
@@ -279,6 +282,7 @@ mod tests {
         what: "the metrics",
         role: "zonewise-metrics-reader",
         audience: None,
+        admitted_for: MEMORY,
     };
 
     #[tokio::test(start_paused = true)]
@@ -286,10 +290,15 @@ mod tests {
         let (mut memory, start) = (Memory::default(), Instant::now());
         let token = |n: usize| digest_of(&format!("token {n}"));
         memory.put(token(0), Verdict::Allowed, start);
-        assert_eq!(memory.get(&token(0), start), Some(Verdict::Allowed));
-        assert_eq!(memory.get(&token(1), start), None);
+        assert_eq!(memory.get(&token(0), MEMORY, start), Some(Verdict::Allowed));
+        assert_eq!(memory.get(&token(1), MEMORY, start), None);
         let old = start + MEMORY;
-        assert_eq!(memory.get(&token(0), old), None, "it is old");
+        assert_eq!(memory.get(&token(0), MEMORY, old), None, "it is old");
+        assert_eq!(
+            memory.get(&token(0), 2 * MEMORY, old),
+            Some(Verdict::Allowed),
+            "not for this page"
+        );
         assert!(memory.is_acquainted(&token(0), old), "but it was admitted");
         assert!(!memory.is_acquainted(&token(0), start + ACQUAINTANCE));
 
@@ -298,8 +307,10 @@ mod tests {
         }
         assert_eq!(memory.0.len(), MOST_REMEMBERED);
         assert!(!memory.is_acquainted(&token(0), old), "the oldest makes room");
-        assert_eq!(memory.get(&token(MOST_REMEMBERED), old), Some(Verdict::UnknownToken));
+        assert_eq!(memory.get(&token(MOST_REMEMBERED), MEMORY, old), Some(Verdict::UnknownToken));
         assert!(!memory.is_acquainted(&token(MOST_REMEMBERED), old));
+        let older = old + MEMORY;
+        assert_eq!(memory.get(&token(MOST_REMEMBERED), 2 * MEMORY, older), None, "not admitted");
         memory.put(token(0), Verdict::Allowed, old + MEMORY);
         assert_eq!(memory.0.len(), 1, "old ones are forgotten");
     }

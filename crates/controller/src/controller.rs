@@ -15,7 +15,7 @@ use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
-use zonewise_cluster::access::{Protected, Reviewer};
+use zonewise_cluster::access::{MEMORY, Protected, Reviewer};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::events::{EventRecorder, Reporter};
 use zonewise_cluster::lease::{self, Claim, Leadership};
@@ -268,6 +268,7 @@ const METRICS: Protected = Protected {
     what: "the metrics",
     role: "zonewise-metrics-reader",
     audience: None,
+    admitted_for: MEMORY,
 };
 
 /// What keeps metrics from those who may not read them, if they are served with a certificate.
@@ -525,8 +526,19 @@ impl Controller {
             () = self.shutdown.wait() => return Ok(()),
         }
         metrics.leading.store(true, Ordering::Relaxed);
-        let lead = self.lead_demand();
-        lead.restore().await;
+        self.lead(metrics, (nodes, receiver), &mut file, &mut claims).await
+    }
+
+    /// What the leader does, until it leads no more or the process is to end.
+    async fn lead(
+        &self,
+        metrics: &Arc<Metrics>,
+        (nodes, receiver): (watch::Sender<Arc<Nodes>>, watch::Receiver<Arc<Nodes>>),
+        file: &mut Option<ConfigFile>,
+        claims: &mut watch::Receiver<Claim>,
+    ) -> Result<(), RunError> {
+        let demand = self.lead_demand();
+        demand.restore().await;
         nodes.send_replace(Arc::new(self.nodes()));
         self.enqueue_by_proxy_reports();
         self.enqueue_all();
@@ -546,13 +558,13 @@ impl Controller {
             () = self.follow_nodes(&nodes) => Ok(()),
             () = self.follow_proxies() => Ok(()),
             () = self.keep_objects(&driver) => Ok(()),
-            () = lead.measure(&nodes, |services| self.watched.listener.changed(Cause::Nodes, services)) => Ok(()),
-            () = self.follow_configuration(&mut file, metrics) => Ok(()),
+            () = demand.measure(&nodes, |services| self.watched.listener.changed(Cause::Nodes, services)) => Ok(()),
+            () = self.follow_configuration(file, metrics) => Ok(()),
             () = self.housekeeping() => Ok(()),
             () = self.shutdown.wait() => Ok(()),
         };
         metrics.leading.store(false, Ordering::Relaxed);
-        tokio::join!(self.stop(workers), lead.finish());
+        tokio::join!(self.stop(workers), demand.finish());
         result
     }
 

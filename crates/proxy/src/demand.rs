@@ -37,6 +37,8 @@ const PAGE: Protected = Protected {
     what: "the counts",
     role: "zonewise-demand-reader",
     audience: Some("zonewise-demand"),
+    // It is asked four times in a minute. With 5,000 proxies, reviews of each question would be 700 requests per second.
+    admitted_for: Duration::from_secs(300),
 };
 
 /// How long an answer is given again. A client that asks more often costs no more.
@@ -44,13 +46,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 const JSON: &str = "application/json";
 
-/// The server of counts.
-pub(crate) struct CountsServer {
-    served: Served,
-    fingerprint: [u8; 32],
-}
-
-/// Where the server of counts listens.
+/// Where the server of counts listens, now and later.
 pub(crate) struct CountsPlace {
     address: watch::Receiver<Option<SocketAddr>>,
     fingerprint: [u8; 32],
@@ -64,32 +60,22 @@ impl CountsPlace {
     }
 }
 
-impl CountsServer {
-    /// Starts it, if it is configured.
-    pub(crate) async fn start(
-        client: &Client,
-        config: &Config,
-        counts: Arc<ServiceCounts>,
-        cluster: &Arc<ClusterView>,
-    ) -> Result<Option<Self>, RunError> {
-        let Some(address) = config.demand else { return Ok(None) };
-        let tls = Arc::new(Tls::new(Certificate::SelfSigned)?);
-        let fingerprint = tls.fingerprint();
-        let guard = Arc::new(Reviewer::new(client.clone(), PAGE));
-        let page = CountsPage::new(&config.node_name, counts, Arc::clone(cluster));
-        let start = move |listener| server::serve_kept(listener, page, Protection { tls, guard });
-        let served = serve_by("counts by Service", address, config.bind_hard_fail, start).await?;
-        Ok(Some(Self { served, fingerprint }))
-    }
-
-    /// Where it listens, now and later.
-    pub(crate) fn place(&self) -> CountsPlace {
-        CountsPlace { address: self.served.addresses(), fingerprint: self.fingerprint }
-    }
-
-    pub(crate) async fn stop(self) {
-        self.served.stop().await;
-    }
+/// Serves the counts, if that is configured.
+pub(crate) async fn serve(
+    client: &Client,
+    config: &Config,
+    counts: Arc<ServiceCounts>,
+    cluster: &Arc<ClusterView>,
+) -> Result<Option<(Served, CountsPlace)>, RunError> {
+    let Some(address) = config.demand else { return Ok(None) };
+    let tls = Arc::new(Tls::new(Certificate::SelfSigned)?);
+    let fingerprint = tls.fingerprint();
+    let guard = Arc::new(Reviewer::new(client.clone(), PAGE));
+    let page = CountsPage::new(&config.node_name, counts, Arc::clone(cluster));
+    let start = move |listener| server::serve_kept(listener, page, Protection { tls, guard });
+    let served = serve_by("counts by Service", address, config.bind_hard_fail, start).await?;
+    let place = CountsPlace { address: served.addresses(), fingerprint };
+    Ok(Some((served, place)))
 }
 
 /// Makes the page.

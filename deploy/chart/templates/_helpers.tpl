@@ -62,17 +62,22 @@ has no MutatingAdmissionPolicy, or cannot be asked.
 {{- if or (eq $admission "webhook") (and (eq $admission "auto") (not (include "zonewise.hasPolicies" .))) -}}true{{- end -}}
 {{- end -}}
 
+{{/* Where demand is measured. A release that is upgraded with --reuse-values from an older chart has no such value. */}}
+{{- define "zonewise.demandSource" -}}
+{{- dig "source" "none" (.Values.demand | default dict) -}}
+{{- end -}}
+
 {{/*
 Where the proxies serve what they have counted: given, or chosen where the controller is to ask them; empty where they do not.
 */}}
 {{- define "zonewise.demandAddress" -}}
 {{- if ne .Values.proxy.mode "none" -}}
 {{- $given := dig "demandAddress" "" .Values.proxy.configuration.zonewise -}}
-{{- $given | default (ternary "0.0.0.0:10274" "" (eq .Values.demand.source "proxies")) -}}
-{{- else if eq .Values.demand.source "proxies" -}}
+{{- $given | default (ternary "0.0.0.0:10274" "" (eq (include "zonewise.demandSource" .) "proxies")) -}}
+{{- else if eq (include "zonewise.demandSource" .) "proxies" -}}
 {{- fail "demand.source is proxies, and proxy.mode is none: only the proxies of zonewise count connections by Service. Set proxy.mode to replace or beside, or demand.source to none" -}}
 {{- end -}}
-{{- if and (eq .Values.demand.source "proxies") (or (not .Values.controller.enabled) (eq .Values.controller.mode "observe")) -}}
+{{- if and (eq (include "zonewise.demandSource" .) "proxies") (or (not .Values.controller.enabled) (eq .Values.controller.mode "observe")) -}}
 {{- fail "demand.source is proxies, and there is no controller that would ask them: set controller.enabled, and controller.mode to controller or guard" -}}
 {{- end -}}
 {{- end -}}

@@ -86,10 +86,10 @@ impl<A: Answers> Collector<A> {
                 stays
             });
             for (node, target) in wanted {
-                if !asked.contains_key(&node) {
-                    let task = tasks.spawn(Arc::clone(&self).follow(Name::clone(&node), target));
-                    asked.insert(node, (target, task));
-                }
+                asked.entry(node).or_insert_with_key(|node| {
+                    let follow = Arc::clone(&self).follow(Name::clone(node), target);
+                    (target, tasks.spawn(follow))
+                });
             }
             while tasks.try_join_next().is_some() {}
             sleep(LOOK.min(self.period)).await;

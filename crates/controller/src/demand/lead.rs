@@ -44,18 +44,15 @@ impl<L: IndexListener> Lead<'_, L> {
         if self.config.source == Source::None {
             return;
         }
-        match timeout(RESTORE_LIMIT, self.read()).await {
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some(state))) => {
-                tracing::info!(
-                    services = state.services().count(),
-                    "goes on with the stored demand"
-                );
-                self.demand.restore(state);
-            }
-            Ok(Err(error)) => tracing::warn!(%error, "demand is measured anew"),
-            Err(_) => {
-                tracing::warn!("the stored demand cannot be read in time; demand is measured anew");
+        let late = || format!("it cannot be read within {} s", RESTORE_LIMIT.as_secs());
+        let read = timeout(RESTORE_LIMIT, self.read()).await;
+        let read =
+            read.map_or_else(|_| Err(late()), |read| read.map_err(|error| error.to_string()));
+        match read {
+            Ok(None) => {}
+            Ok(Some(state)) => self.demand.restore(state),
+            Err(error) => {
+                tracing::warn!(error, "the stored demand is not used: it is measured anew");
             }
         }
     }

@@ -147,6 +147,7 @@ impl Demand {
 
     /// Goes on with what the leader before has stored.
     fn restore(&self, state: State) {
+        tracing::info!(services = state.services().count(), "goes on with the stored demand");
         *self.state.lock() = state;
     }
 
@@ -190,29 +191,46 @@ impl Demand {
 
     /// Says of which proxies there are no counts, once each, and of which there are again.
     fn tell(&self) {
-        let mut proxies = self.proxies.lock();
-        let Proxies { last, told, .. } = &mut *proxies;
-        let failed = |node: &Name| last.get(node).is_some_and(Result::is_err);
-        let again = told.iter().filter(|node| !failed(node)).count();
+        let (again, failing) = {
+            let mut proxies = self.proxies.lock();
+            (proxies.told_again(), proxies.newly_failing())
+        };
         if again > 0 {
-            told.retain(failed);
             tracing::info!(
                 proxies = again,
                 "proxies that gave no counts give them again, or are gone"
             );
         }
-        let failing = last.iter().filter_map(|(node, last)| Some((node, last.as_ref().err()?)));
-        let new: Vec<_> = failing.filter(|(node, _)| !told.contains(*node)).collect();
-        for (node, Problem { failure, detail }) in new.iter().take(MOST_NAMED) {
-            let cause = failure.name();
-            tracing::warn!(%node, cause, detail, "a proxy gives no counts: {}", failure.remedy());
-        }
-        if new.len() > MOST_NAMED {
-            let more = new.len() - MOST_NAMED;
-            tracing::warn!(more, "more proxies give no counts: zonewise_demand_proxies says why");
-        }
-        let new: Vec<Name> = new.into_iter().map(|(node, _)| Name::clone(node)).collect();
-        told.extend(new);
+        tell_failing(&failing);
+    }
+}
+
+impl Proxies {
+    /// How many of those that the log has named do not fail any more.
+    fn told_again(&mut self) -> usize {
+        let (before, last) = (self.told.len(), &self.last);
+        self.told.retain(|node| last.get(node).is_some_and(Result::is_err));
+        before - self.told.len()
+    }
+
+    /// Those that fail and were not named before.
+    fn newly_failing(&mut self) -> Vec<(Name, Problem)> {
+        let failing =
+            self.last.iter().filter_map(|(node, last)| Some((node, last.as_ref().err()?)));
+        let new = failing.filter(|(node, _)| !self.told.contains(*node));
+        let new: Vec<_> = new.map(|(node, problem)| (Name::clone(node), problem.clone())).collect();
+        self.told.extend(new.iter().map(|(node, _)| Name::clone(node)));
+        new
+    }
+}
+
+fn tell_failing(failing: &[(Name, Problem)]) {
+    for (node, Problem { failure, detail }) in failing.iter().take(MOST_NAMED) {
+        let cause = failure.name();
+        tracing::warn!(%node, cause, detail, "a proxy gives no counts: {}", failure.remedy());
+    }
+    if let Some(more) = failing.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+        tracing::warn!(more, "more proxies give no counts: zonewise_demand_proxies says why");
     }
 }
 

@@ -34,6 +34,7 @@ const PAGE: Protected = Protected {
     what: "the counts",
     role: "zonewise-demand-reader",
     audience: Some(AUDIENCE),
+    admitted_for: PERIOD,
 };
 
 /// A cluster of three equal zones, with the roles of controller and proxies. Every node is this machine.

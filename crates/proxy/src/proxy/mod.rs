@@ -38,13 +38,15 @@ use tokio::time::{Instant, sleep};
 use zonewise_cluster::watch::{Backoff, REWOUND};
 use zonewise_common::clock;
 use zonewise_common::name::Key;
+use zonewise_common::proxy_report::DemandServer;
 use zonewise_nft::Family;
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_telemetry::tls::CertificateError;
 
 use crate::config::Config;
-use crate::demand::{CountsPlace, CountsServer};
+use crate::connections::service_counts::ServiceCounts;
+use crate::demand::{self, CountsPlace};
 use crate::events::ServiceEvents;
 use crate::features;
 use crate::health::{
@@ -123,8 +125,8 @@ pub async fn run(
     let published = Arc::new(Published::default());
     let counts =
         table_metrics::register(&registry, &published, &cluster, host.network(), (&config).into())?;
-    let counts = CountsServer::start(&client, &config, counts, &cluster).await?;
-    let servers = servers(&config, &health, registry, &published, &cluster).await?;
+    let mut servers = servers(&config, &health, registry, &published, &cluster).await?;
+    let place = serve_counts(&client, &config, counts, &cluster, &mut servers).await?;
     timeline.ended(beginning, "servers of health checks and metrics");
     let started = clock::now().as_microsecond();
     let mut watches =
@@ -167,8 +169,6 @@ pub async fn run(
         };
         waiting.for_lists(&cluster, || proxy.write_ahead()).await;
         let (node, applied) = (this_node(&config, &cluster), proxy.reports.applied.subscribe());
-        let place = counts.as_ref().map(CountsServer::place);
-        let place = move || place.as_ref().and_then(CountsPlace::now);
         beside.spawn(crate::report::run(client.clone(), node, applied, place));
         proxy.work(&mut watches).await
     };
@@ -179,13 +179,14 @@ pub async fn run(
         result = work => result,
     };
     watches.stop();
-    if let Some(counts) = counts {
-        counts.stop().await;
-    }
+    stop_all(servers).await;
+    result
+}
+
+async fn stop_all(servers: Vec<Served>) {
     for server in servers {
         server.stop().await;
     }
-    result
 }
 
 fn cluster_view(config: &Config, metrics: &Arc<Metrics>, timeline: &Timeline) -> Arc<ClusterView> {
@@ -218,6 +219,21 @@ async fn servers(
         servers.push(serve("metrics", address, hard, pages).await?);
     }
     Ok(servers)
+}
+
+/// Serves counts by Service, if that is configured. Returns where, for the Lease.
+async fn serve_counts(
+    client: &Client,
+    config: &Config,
+    counts: Arc<ServiceCounts>,
+    cluster: &Arc<ClusterView>,
+    servers: &mut Vec<Served>,
+) -> Result<impl Fn() -> Option<DemandServer> + Send + use<>, RunError> {
+    let place = demand::serve(client, config, counts, cluster).await?.map(|(served, place)| {
+        servers.push(served);
+        place
+    });
+    Ok(move || place.as_ref().and_then(CountsPlace::now))
 }
 
 /// Adds the page `/routes`.

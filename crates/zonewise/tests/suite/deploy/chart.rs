@@ -112,6 +112,8 @@ fn values_say_which_objects_there_are() {
         (vec![bare[0]], OBSERVER.into()),
         (vec![bare[0], bare[1], "proxy.mode=replace", PLACE[0], PLACE[1]], PROXY.into()),
         (vec![bare[0], bare[1], "proxy.mode=beside", PLACE[0], PLACE[1]], PROXY.into()),
+        // As with --reuse-values from a chart that had no such values.
+        (vec![bare[1], "proxy.mode=replace", "demand=null", PLACE[0], PLACE[1]], [CONTROLLER, BUDGET, PROXY].join(", ")),
         (
             vec![bare[0], bare[1], "proxy.mode=replace", SERVED, PLACE[0], PLACE[1]],
             [PROXY, DEMAND].join(", "),
