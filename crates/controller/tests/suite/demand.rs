@@ -25,8 +25,9 @@ use crate::common::{ROOT, Running, apply_roles, config, slices, writes, zonal_po
 
 const AUDIENCE: &str = "zonewise-demand";
 const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// Rates are computed over a second at least.
-const PERIOD: Duration = Duration::from_secs(1);
+/// Shares change by 1 % in a second, and a rewrite is allowed eight times in a row: with a shorter period the rewrites are
+/// spent before the shares have arrived.
+const PERIOD: Duration = Duration::from_secs(10);
 
 /// The page of a proxy, with the guard that proxies have.
 const PAGE: Protected = Protected {

@@ -42,7 +42,9 @@ async fn token_file(cluster: &Cluster) -> PathBuf {
 fn config(token_file: PathBuf) -> Config {
     let text = "apiVersion: config.zonewise.dev/v1alpha1\nkind: ControllerConfiguration\n\
                 healthAddress: 127.0.0.1:0\nmetricsAddress: 127.0.0.1:0\nleaderElection: { leaderElect: false }\n";
-    let period = Duration::from_secs(2);
+    // Shares change by 1 % in a second, and a rewrite is allowed eight times in a row: with shorter periods the rewrites are
+    // spent before the shares have arrived.
+    let period = Duration::from_secs(10);
     let demand = DemandConfig { source: Source::Proxies, token_file, period, write_period: period };
     let config = File::parse("test.yaml", text).unwrap().resolve("test").unwrap();
     Config { demand, ..config }
