@@ -7,6 +7,7 @@
 //!  events    records events; repeated ones are counted
 //!  lease     leader election: which replica may write
 //!  review    who a client is and what it may read, by TokenReview and SubjectAccessReview
+//!  prometheus  queries to a Prometheus
 //!  access    the same for the clients of a server, remembered and limited
 //! ```
 
@@ -15,5 +16,6 @@ pub mod api;
 pub mod connect;
 pub mod events;
 pub mod lease;
+pub mod prometheus;
 pub mod review;
 pub mod watch;

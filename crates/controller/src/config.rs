@@ -32,7 +32,9 @@ use zonewise_telemetry::tls::Certificate;
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::expression::{Definition, Library, LibraryError};
 
-pub use demand::{DefaultDemand, DemandConfig, DemandFile, Source};
+pub use demand::{
+    DefaultDemand, DemandConfig, DemandFile, PrometheusConfig, PrometheusFile, Source,
+};
 
 /// The checked configuration of a controller.
 #[derive(Clone)]
@@ -706,6 +708,28 @@ mod tests {
             ("heuristics: [ { name: example.com/x, endpointZones: '[nothing]' } ]", "c.yaml:3:"),
             ("metricsAddress: nowhere", "c.yaml:3:"),
             ("demand: { source: guess }", "c.yaml:3:"),
+            ("demand: { source: prometheus }", "`demand.prometheus.url` is missing"),
+            ("demand: { prometheus: { url: 'http://p:9090' } }", "set it to prometheus"),
+            (
+                "demand: { source: prometheus, prometheus: { url: 'p:9090' } }",
+                "it begins with http://",
+            ),
+            (
+                "demand: { source: prometheus, prometheus: { url: 'http://p', window: 1s } }",
+                "between 10s and 1h",
+            ),
+            (
+                "demand: { source: prometheus, prometheus: { url: 'http://p', preset: istio, query: x } }",
+                "a query and a preset",
+            ),
+            (
+                "demand: { source: prometheus, prometheus: { url: 'http://p', largestQuery: x } }",
+                "belong to a `query` of your own",
+            ),
+            (
+                "demand: { source: prometheus, prometheus: { url: 'http://p', token: x } }",
+                "c.yaml:3:",
+            ),
             ("mode: observe\ndemand: { source: proxies }", "leave out `demand.source`"),
             ("compat: upstream\ndemand: { source: proxies }", "leave out `demand.source`"),
             ("metricsAddress: 0.0.0.0:10270", "give the metrics another port"),

@@ -102,7 +102,7 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let (registry, checks) = (Registry::default(), Checks::default());
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
-    let demand = Demand::new(&registry)?;
+    let demand = Demand::new(&registry, config.demand.source)?;
     let enqueuer = ServiceEnqueuer::new(&config, Arc::clone(&metrics), &checks);
     metrics.computed(&registry, &enqueuer.states, &enqueuer.queue)?;
     let watched = WatchedIndex::new(enqueuer);
@@ -131,7 +131,7 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let evacuations = started.evacuations(&config, &watched, &mut watches)?;
     let form = config.content_type;
     let own_slices = config.mode == Mode::Controller && !config.settings.upstream;
-    if own_slices || config.demand.source != Source::None {
+    if own_slices || config.demand.source == Source::Proxies {
         let readiness = Arc::clone(&watched.listener.readiness);
         watches.spawn(readiness.follow(client.clone(), form, Arc::clone(&metrics)));
     }

@@ -5,6 +5,7 @@
 //!                          │
 //!                          ▼
 //!                       Window: connections per second of each Service, by the zone of the node that reports
+//!                       Rates: the same, as somebody else has measured them
 //!                          │ Measurement
 //!                          ▼
 //!  Capacity (the model) ─► shares ─► Decision: shares in force, and why ─► Capacity with these shares
@@ -14,18 +15,66 @@
 //!
 //! - `report` is what a proxy says, and how it is written and read.
 //! - `window` turns counters into rates, node by node.
+//! - `rates` takes rates that somebody else has measured, and `queries` asks a Prometheus for them.
 //! - `plausible` bounds what a single node can claim.
 //! - `shares` blends what is measured with the model, and decides when shares in force change.
+//! - `load` says how much the endpoints of a zone have to take.
 //! - `state` is what is in force, for all Services, as text.
 //!
 //! Pure functions: no I/O and no clock. Times are milliseconds since 1970 and come from the caller. A clock that
 //! is set back stands still here.
 
+pub mod load;
 pub mod plausible;
+pub mod queries;
+pub mod rates;
 pub mod report;
+mod services;
 pub mod shares;
 pub mod state;
 pub mod window;
+
+use zonewise_topology::capacity::{Capacity, NodeCapacity};
+
+use window::Measurement;
+
+/// Where rates of connections come from: counters of proxies, or somebody who has measured them.
+pub trait Figures {
+    /// Sets the Services that are measured, as `namespace/name`.
+    fn set_services(&mut self, wanted: &[String]);
+    /// Sets the nodes of the cluster.
+    fn set_nodes(&mut self, nodes: &[NodeCapacity<'_>]);
+    /// What is known now. The zones are those of the model.
+    fn measure(&mut self, model: &Capacity, now: Millis) -> Measurement<'_>;
+}
+
+impl Figures for window::Window {
+    fn set_services(&mut self, wanted: &[String]) {
+        self.set_services(wanted.iter().map(String::as_str));
+    }
+
+    fn set_nodes(&mut self, nodes: &[NodeCapacity<'_>]) {
+        self.set_nodes(nodes);
+    }
+
+    fn measure(&mut self, model: &Capacity, now: Millis) -> Measurement<'_> {
+        self.measure(model, now)
+    }
+}
+
+impl Figures for rates::Rates {
+    fn set_services(&mut self, wanted: &[String]) {
+        self.set_services(wanted.iter().map(String::as_str));
+    }
+
+    fn set_nodes(&mut self, nodes: &[NodeCapacity<'_>]) {
+        self.set_nodes(nodes);
+    }
+
+    fn measure(&mut self, model: &Capacity, now: Millis) -> Measurement<'_> {
+        self.measure(model, now)
+    }
+}
 
 /// Milliseconds since 1970.
 pub type Millis = u64;

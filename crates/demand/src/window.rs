@@ -30,6 +30,7 @@ use zonewise_topology::capacity::{Capacity, NodeCapacity};
 
 use crate::plausible::{Largest, most_per_second};
 use crate::report::{Report, connections};
+use crate::services::Services;
 use crate::{Millis, seconds};
 
 /// The most Services that are measured. Others keep to the model.
@@ -47,12 +48,9 @@ const SHORTEST: f64 = 1.0;
 /// The connections of all nodes to the Services that are measured.
 #[derive(Debug, Default)]
 pub struct Window {
-    services: BTreeMap<Name, u32>,
-    /// Numbers of Services that are measured no longer, for new ones.
-    free: Vec<u32>,
+    services: Services,
     /// Connections to each Service that were counted since the last measurement.
     sampled: Vec<u64>,
-    services_left_out: usize,
     nodes: BTreeMap<Name, Node>,
     /// Counters of all nodes.
     counters: usize,
@@ -137,38 +135,17 @@ impl Window {
     /// Sets the Services that are measured, as `namespace/name`. Those beyond [`MAX_SERVICES`] are left out; those
     /// that are measured already stay.
     pub fn set_services<'a>(&mut self, wanted: impl Iterator<Item = &'a str>) {
-        let mut added: Vec<&str> = Vec::new();
-        let mut kept = BTreeMap::new();
-        for name in wanted {
-            match self.services.remove_entry(name) {
-                Some((name, number)) => {
-                    kept.insert(name, number);
-                }
-                None if !kept.contains_key(name) => added.push(name),
-                None => {}
-            }
-        }
-        let gone = std::mem::replace(&mut self.services, kept);
-        self.forget(gone.into_values().collect());
-        added.sort_unstable();
-        added.dedup();
-        let room = MAX_SERVICES.saturating_sub(self.services.len()).min(added.len());
-        self.services_left_out = added.len() - room;
-        for name in &added[..room] {
-            let number = self.free.pop().unwrap_or(self.sampled.len() as u32);
-            if number as usize == self.sampled.len() {
-                self.sampled.push(0);
-            }
-            self.services.insert(Name::from(*name), number);
-        }
+        let gone = self.services.set(wanted);
+        self.forget(&gone);
+        self.sampled.resize(self.services.numbers(), 0);
     }
 
-    fn forget(&mut self, gone: Vec<u32>) {
+    fn forget(&mut self, gone: &[u32]) {
         if gone.is_empty() {
             return;
         }
         let mut is_gone = vec![false; self.sampled.len()];
-        for &number in &gone {
+        for &number in gone {
             is_gone[number as usize] = true;
             self.sampled[number as usize] = 0;
         }
@@ -176,12 +153,11 @@ impl Window {
             node.counters.retain(|counter| !is_gone[counter.service as usize]);
         }
         self.counters = self.nodes.values().map(|node| node.counters.len()).sum();
-        self.free.extend(gone);
     }
 
     /// How many Services are left out because too many are wanted.
     pub fn services_left_out(&self) -> usize {
-        self.services_left_out
+        self.services.left_out()
     }
 
     /// Sets the nodes of the cluster. Reports of others are not counted. A node that has moved to another zone begins
@@ -218,13 +194,8 @@ impl Window {
     pub fn measure(&mut self, model: &Capacity, now: Millis) -> Measurement<'_> {
         let zones = model.zones.len();
         let numbers = self.sampled.len();
-        let mut measurement = Measurement {
-            rates: vec![0.0; numbers * zones],
-            largest: vec![None; numbers],
-            sampled: std::mem::replace(&mut self.sampled, vec![0; numbers]),
-            silent: vec![0.0; zones],
-            services: &self.services,
-        };
+        let sampled = std::mem::replace(&mut self.sampled, vec![0; numbers]);
+        let mut measurement = Measurement::new(&self.services, sampled, vec![0.0; zones]);
         for node in self.nodes.values() {
             let Ok(zone) = model.zones.binary_search_by(|known| (*known.name).cmp(&*node.zone))
             else {
@@ -272,7 +243,7 @@ impl Node {
     fn read(
         &mut self,
         report: &Report,
-        services: &BTreeMap<Name, u32>,
+        services: &Services,
         room: usize,
         now: Millis,
     ) -> Vec<(u32, u64)> {
@@ -282,7 +253,7 @@ impl Node {
         let before = std::mem::take(&mut self.counters);
         let mut counted = Vec::new();
         for (name, zones) in &report.services {
-            let Some(&service) = services.get(&**name) else { continue };
+            let Some(service) = services.number(name) else { continue };
             if self.counters.len() == room {
                 break;
             }
@@ -317,7 +288,7 @@ impl Node {
 /// What is known of all Services at a time.
 #[derive(Debug)]
 pub struct Measurement<'a> {
-    services: &'a BTreeMap<Name, u32>,
+    services: &'a Services,
     /// Connections per second, Service by Service, for each zone.
     rates: Vec<f64>,
     largest: Vec<Option<Largest>>,
@@ -325,15 +296,22 @@ pub struct Measurement<'a> {
     silent: Vec<f64>,
 }
 
-impl Measurement<'_> {
+impl<'a> Measurement<'a> {
+    /// No rates yet. `sampled` has a number for each Service, `silent` one for each zone.
+    pub(crate) fn new(services: &'a Services, sampled: Vec<u64>, silent: Vec<f64>) -> Self {
+        let numbers = services.numbers();
+        let (rates, largest) = (vec![0.0; numbers * silent.len()], vec![None; numbers]);
+        Self { services, rates, largest, sampled, silent }
+    }
+
     /// What is known of a Service; `None` if it is not measured.
     pub fn of(&self, service: &str) -> Option<Measured<'_>> {
-        self.services.get(service).map(|number| self.numbered(*number as usize))
+        self.services.number(service).map(|number| self.numbered(number as usize))
     }
 
     /// What is known of each Service, in the byte order of their names.
     pub fn services(&self) -> impl Iterator<Item = (&Name, Measured<'_>)> {
-        self.services.iter().map(|(name, number)| (name, self.numbered(*number as usize)))
+        self.services.iter().map(|(name, number)| (name, self.numbered(number as usize)))
     }
 
     fn numbered(&self, number: usize) -> Measured<'_> {
@@ -347,14 +325,23 @@ impl Measurement<'_> {
     }
 
     fn add(&mut self, zone: usize, counters: &[Counter]) {
-        let zones = self.silent.len();
         for counter in counters {
-            let (service, rate) = (counter.service as usize, f64::from(counter.rate));
-            self.rates[service * zones + zone] += rate;
-            let largest = &mut self.largest[service];
-            if rate > largest.map_or(0.0, |largest| largest.rate) {
-                *largest = Some(Largest { zone, rate });
-            }
+            let rate = f64::from(counter.rate);
+            self.add_rate(counter.service, zone, rate);
+            self.add_largest(counter.service, Largest { zone, rate });
+        }
+    }
+
+    /// Adds connections per second to a Service from a zone.
+    pub(crate) fn add_rate(&mut self, service: u32, zone: usize, rate: f64) {
+        self.rates[service as usize * self.silent.len() + zone] += rate;
+    }
+
+    /// Notes what one node sends to a Service, if none sends more.
+    pub(crate) fn add_largest(&mut self, service: u32, node: Largest) {
+        let largest = &mut self.largest[service as usize];
+        if node.rate > largest.map_or(0.0, |largest| largest.rate) {
+            *largest = Some(node);
         }
     }
 }

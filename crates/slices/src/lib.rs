@@ -36,6 +36,7 @@ mod pack;
 pub mod plan;
 pub mod pod;
 mod ports;
+pub mod ready;
 pub mod requested;
 pub mod routing_keys;
 pub mod service;

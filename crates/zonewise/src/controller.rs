@@ -94,8 +94,8 @@ pub(crate) struct Flags {
     /// where the API server has the kind (auto) [default: auto]
     #[arg(long, value_enum, value_name = "KIND")]
     guard_admission: Option<AdmissionFlag>,
-    /// Where the demand of Services is measured: by the proxies, which the leading controller asks, or not at all
-    /// [default: none]
+    /// Where the demand of Services is measured: by the proxies, which the leading controller asks, by what a Prometheus
+    /// scrapes (demand.prometheus in the file), or not at all [default: none]
     #[arg(long, value_enum, value_name = "SOURCE")]
     demand_source: Option<SourceFlag>,
     /// A token for the audience zonewise-demand, with which proxies are asked
@@ -167,6 +167,7 @@ enum AdmissionFlag {
 enum SourceFlag {
     None,
     Proxies,
+    Prometheus,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -280,6 +281,7 @@ impl From<Flags> for File {
         let source = flags.demand_source.map(|source| match source {
             SourceFlag::None => Source::None,
             SourceFlag::Proxies => Source::Proxies,
+            SourceFlag::Prometheus => Source::Prometheus,
         });
         Self {
             demand: Some(DemandFile {

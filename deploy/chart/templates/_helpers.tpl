@@ -82,10 +82,41 @@ Where the proxies serve what they have counted: given, or chosen where the contr
 {{- end -}}
 {{- end -}}
 
-{{/* The ProxyConfiguration: what is given, and counts by Service where they are served. */}}
+{{/* The part of Prometheus of demand, where it is the source; refuses what cannot give any numbers. */}}
+{{- define "zonewise.demandPrometheus" -}}
+{{- if eq (include "zonewise.demandSource" .) "prometheus" -}}
+{{- $prometheus := dig "prometheus" dict .Values.demand -}}
+{{- if not (dig "url" "" $prometheus) -}}
+{{- fail "demand.source is prometheus, and demand.prometheus.url is missing: give the address of Prometheus, such as http://prometheus.monitoring:9090" -}}
+{{- end -}}
+{{- if or (not .Values.controller.enabled) (eq .Values.controller.mode "observe") -}}
+{{- fail "demand.source is prometheus, and there is no controller that would ask it: set controller.enabled, and controller.mode to controller or guard" -}}
+{{- end -}}
+{{- if include "zonewise.scraped" . -}}
+{{- if or (eq .Values.proxy.mode "none") (not .Values.proxy.exposeMetrics) -}}
+{{- fail "demand.prometheus has neither query nor a preset of somebody else, so the metrics of the proxies are meant: set proxy.mode to replace or beside, and proxy.exposeMetrics=true, so that Prometheus can read them" -}}
+{{- end -}}
+{{- end -}}
+{{- range $key, $value := $prometheus }}{{ if $value }}
+{{ $key }}: {{ toJson $value }}
+{{- end }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether demand comes from the proxies' metrics, by way of Prometheus. */}}
+{{- define "zonewise.scraped" -}}
+{{- if eq (include "zonewise.demandSource" .) "prometheus" -}}
+{{- $prometheus := dig "prometheus" dict .Values.demand -}}
+{{- if and (not (dig "query" "" $prometheus)) (eq (dig "preset" "" $prometheus | default "zonewise") "zonewise") -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The ProxyConfiguration: what is given, and counts by Service where somebody reads them. */}}
 {{- define "zonewise.proxyConfiguration" -}}
 {{- $address := include "zonewise.demandAddress" . -}}
-{{- $counts := ternary (dict "count" "services" "demandAddress" $address) dict (ne $address "") -}}
+{{- $counts := dict -}}
+{{- if $address -}}{{- $counts = dict "count" "services" "demandAddress" $address -}}{{- end -}}
+{{- if include "zonewise.scraped" . -}}{{- $counts = dict "count" "services" -}}{{- end -}}
 {{- mergeOverwrite (deepCopy (.Values.proxy.configuration.zonewise | default dict)) $counts | toYaml -}}
 {{- end -}}
 

@@ -14,6 +14,7 @@ use zonewise_common::name::{Key, Name};
 use zonewise_inventory::demand::{self as stored, StoredDemandError};
 use zonewise_inventory::follow::{IndexListener, WatchedIndex};
 use zonewise_slices::node::Nodes;
+use zonewise_slices::ready::ReadyEndpoints;
 use zonewise_slices::requested::{self, requested_routing};
 use zonewise_slices::settings::Settings;
 
@@ -70,18 +71,25 @@ impl<L: IndexListener> Lead<'_, L> {
         }
     }
 
-    /// Asks the proxies and decides, until the future is dropped; `changed` gets the Services whose shares have changed.
+    /// Asks for demand and decides, until the future is dropped; `changed` gets the Services whose shares have changed.
     pub(crate) async fn measure(
         &self,
         nodes: &watch::Sender<Arc<Nodes>>,
         changed: impl Fn(Vec<Key>),
     ) {
-        if self.config.source == Source::None {
-            return std::future::pending().await;
+        let decide = self.decide(nodes, changed);
+        match self.config.source {
+            Source::None => std::future::pending().await,
+            Source::Proxies => {
+                let DemandConfig { period, token_file, .. } = self.config.clone();
+                let answers = Arc::clone(&self.demand.proxies);
+                let collector = Arc::new(Collector::new(period, token_file, answers));
+                tokio::join!(collector.collect(|| self.targets()), decide);
+            }
+            Source::Prometheus => {
+                tokio::join!(self.demand.prometheus.collect(self.config), decide);
+            }
         }
-        let DemandConfig { period, token_file, .. } = self.config.clone();
-        let collector = Arc::new(Collector::new(period, token_file, Arc::clone(self.demand)));
-        tokio::join!(collector.collect(|| self.targets()), self.decide(nodes, changed));
     }
 
     /// Where proxies are asked, by node. The address is that of the Node object, which a proxy cannot write.
@@ -100,12 +108,19 @@ impl<L: IndexListener> Lead<'_, L> {
             sleep(self.config.period).await;
             let nodes = Arc::clone(&nodes.borrow());
             let measured = self.measured_services();
-            changed(self.demand.decide(&nodes, measured.iter().map(String::as_str)));
+            changed(self.demand.decide(&nodes, &measured, &|service| self.endpoints(service)));
             self.demand.tell();
             if self.stored.lock().is_due(self.config.write_period) {
                 self.store().await;
             }
         }
+    }
+
+    /// The ready endpoints of a Service by zone.
+    fn endpoints(&self, service: &Key) -> BTreeMap<Name, u64> {
+        let mut ready = ReadyEndpoints::default();
+        self.watched.index().slices_of(service).iter().for_each(|slice| ready.add(slice));
+        ready.by_zone()
     }
 
     /// Stores what was decided since the last write, so that the next leader goes on there. To be called once, when this

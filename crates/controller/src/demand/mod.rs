@@ -1,73 +1,73 @@
-//! Measured demand: from the counts of proxies to the shares that plans are based on.
+//! Measured demand: from what was counted to the shares that plans are based on.
 //!
 //! ```text
-//!  proxies ─► collect ─► Window ─► decide, every 15 s ─► shares in force ─► Services whose shares change ─► queue
-//!              (ask)                    ▲    │
-//!                          ConfigMap ◄──┴────┘ read by a new leader; written at most once a minute
+//!  proxies ────► collect ─► Window ─┐
+//!                 (ask)             ├─► decide, every 15 s ─► shares in force ─► Services whose shares change ─► queue
+//!  Prometheus ─► query ───► Rates ──┘        ▲    │
+//!                               ConfigMap ◄──┴────┘ read by a new leader; written at most once a minute
 //! ```
 //!
-//! All arithmetic is in `zonewise_demand`. Only the leader asks and decides. What cannot be collected is left out: figures
-//! fade to the model then, and nothing else is harmed.
+//! Both sources are a [`Measuring`], and all arithmetic is in `zonewise_demand`. Only the leader asks and decides. What
+//! cannot be collected is left out: figures fade to the model then, and nothing else is harmed.
 
 mod ask;
 mod collect;
 mod lead;
+mod prometheus;
+mod proxies;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use zonewise_common::clock;
 use zonewise_common::name::{Key, Name};
-use zonewise_demand::Millis;
-use zonewise_demand::report::Report;
+use zonewise_demand::load::{Load, load};
+use zonewise_demand::shares::{Decision, ZoneDemand};
 use zonewise_demand::state::State;
-use zonewise_demand::window::{NotCounted, Window};
+use zonewise_demand::{Figures, Millis};
 use zonewise_slices::node::{MeasuredZones, Node, Nodes};
 use zonewise_telemetry::metrics::{Counter, Family, Kind, MetricError, Registry};
 
-use ask::Failure;
-use collect::Answers;
+use crate::config::Source;
 pub(crate) use lead::Lead;
+use prometheus::PrometheusRates;
+use proxies::ProxyCounts;
 
-/// How many proxies are named in the log at a time.
-const MOST_NAMED: usize = 5;
+/// Where figures come from.
+trait Measuring: Send + Sync {
+    /// Lets `work` use the figures.
+    fn figures(&self, work: &mut dyn FnMut(&mut dyn Figures));
+    /// When figures came last.
+    fn counted(&self) -> Option<Millis>;
+    /// Says in the log what gives no figures, once, and what gives them again.
+    fn tell(&self);
+}
 
 /// The demand of Services, as far as it is measured.
 pub(crate) struct Demand {
-    window: Mutex<Window>,
+    proxies: Arc<ProxyCounts>,
+    prometheus: Arc<PrometheusRates>,
+    source: Source,
     state: Mutex<State>,
     /// How many Services have which reason.
     reasons: Mutex<BTreeMap<String, usize>>,
-    proxies: Mutex<Proxies>,
-    requests: Family<Counter, 1>,
+    loads: Mutex<Vec<ServiceLoad>>,
 }
 
-/// The proxies that are asked.
-#[derive(Debug, Default)]
-struct Proxies {
-    /// What became of the last question to each.
-    last: BTreeMap<Name, Result<(), Problem>>,
-    /// Those of which the log has said that they give no counts.
-    told: BTreeSet<Name>,
-    /// When a report was counted last.
-    counted: Option<Millis>,
+/// What is shown of a Service.
+struct ServiceLoad {
+    service: Key,
+    load: Option<Load>,
+    /// How far the measured share of a zone is from that of the model, at most.
+    off_model: Option<f64>,
 }
 
-/// Why a proxy gives no counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Problem {
-    failure: Failure,
-    /// More about it.
-    detail: String,
-}
+/// Ready endpoints of a Service by zone.
+type Endpoints<'a> = dyn Fn(&Key) -> BTreeMap<Name, u64> + 'a;
 
-impl From<Failure> for Problem {
-    fn from(failure: Failure) -> Self {
-        Self { failure, detail: String::new() }
-    }
-}
+/// Questions by result, which is `success` or the name of a problem.
+type Requests = Family<Counter, 1>;
 
 const SUCCESS: &str = "success";
 
@@ -76,40 +76,38 @@ fn now() -> Millis {
 }
 
 impl Demand {
-    pub(crate) fn new(registry: &Registry) -> Result<Arc<Self>, MetricError> {
+    pub(crate) fn new(registry: &Registry, source: Source) -> Result<Arc<Self>, MetricError> {
         let requests = registry.counter(
             "zonewise_demand_requests_total",
-            "Questions to proxies for what they have counted, by result",
+            "Questions to proxies for what they have counted, or to a Prometheus, by result",
             ["result"],
         )?;
         // Shown from the start, so that an alert sees the first one as an increase.
-        for result in Failure::ALL.map(Failure::name).into_iter().chain([SUCCESS]) {
+        for result in proxies::problems().chain(prometheus::problems()).chain([SUCCESS]) {
             requests.with([result]);
         }
         let demand = Arc::new(Self {
-            window: Mutex::default(),
+            proxies: Arc::new(ProxyCounts::new(requests.clone())),
+            prometheus: Arc::new(PrometheusRates::new(requests)),
+            source,
             state: Mutex::default(),
             reasons: Mutex::default(),
-            proxies: Mutex::default(),
-            requests,
+            loads: Mutex::default(),
         });
         demand.register(registry)?;
         Ok(demand)
     }
 
     fn register(self: &Arc<Self>, registry: &Registry) -> Result<(), MetricError> {
-        let demand = Arc::clone(self);
+        let proxies = Arc::clone(&self.proxies);
         registry.collect(
             "zonewise_demand_proxies",
             "Proxies that are asked for what they have counted, by result of the last question",
             Kind::Gauge,
             ["result"],
             move |samples| {
-                let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-                for result in demand.proxies.lock().last.values() {
-                    *counts.entry(result_name(result)).or_default() += 1;
-                }
-                counts.into_iter().for_each(|(name, count)| samples.push([name], count.into()));
+                let results = proxies.results().into_iter();
+                results.for_each(|(name, count)| samples.push([name], count.into()));
             },
         )?;
         let demand = Arc::clone(self);
@@ -124,18 +122,66 @@ impl Demand {
                 }
             },
         )?;
+        self.register_loads(registry)?;
         let demand = Arc::clone(self);
         registry.collect(
             "zonewise_demand_age_seconds",
-            "Seconds since a proxy has last told what it has counted",
+            "Seconds since a proxy, or the Prometheus that is asked, has last told what was counted",
             Kind::Gauge,
             [],
             move |samples| {
-                if let Some(counted) = demand.proxies.lock().counted {
+                if let Some(counted) = demand.measuring().counted() {
                     samples.push([], now().saturating_sub(counted) as f64 / 1000.0);
                 }
             },
         )
+    }
+
+    fn register_loads(self: &Arc<Self>, registry: &Registry) -> Result<(), MetricError> {
+        type Figure = fn(&ServiceLoad) -> Option<f64>;
+        let figures: [(&str, &str, Figure); 3] = [
+            (
+                "zonewise_zone_load_max",
+                "Connections per second that start in a zone for each ready endpoint that the Service has there, in the \
+                 zone where that is most; of Services whose demand is measured",
+                |service| service.load.map(|load| load.max),
+            ),
+            (
+                "zonewise_zone_load_mean",
+                "Connections per second for each ready endpoint of the Service; of Services whose demand is measured",
+                |service| service.load.map(|load| load.mean),
+            ),
+            (
+                "zonewise_demand_off_model",
+                "How far the measured part of a zone is from its part by CPU, 0 to 1, in the zone where that is most",
+                |service| service.off_model,
+            ),
+        ];
+        for (name, help, figure) in figures {
+            let demand = Arc::clone(self);
+            registry.collect(
+                name,
+                help,
+                Kind::Gauge,
+                ["namespace", "service"],
+                move |samples| {
+                    for one in &*demand.loads.lock() {
+                        let (namespace, service) = &one.service;
+                        if let Some(figure) = figure(one) {
+                            samples.push([namespace, service], figure);
+                        }
+                    }
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    fn measuring(&self) -> &dyn Measuring {
+        match self.source {
+            Source::Prometheus => &*self.prometheus,
+            Source::Proxies | Source::None => &*self.proxies,
+        }
     }
 
     /// The zones with the shares that are in force for a Service; `None` where the model is.
@@ -152,14 +198,24 @@ impl Demand {
     }
 
     /// Decides anew, for these Services. Returns those whose shares have changed.
-    fn decide<'a>(&self, nodes: &Nodes, services: impl Iterator<Item = &'a str>) -> Vec<Key> {
+    fn decide(&self, nodes: &Nodes, services: &[String], endpoints: &Endpoints<'_>) -> Vec<Key> {
         let now = now();
-        let mut window = self.window.lock();
         let capacities: Vec<_> = nodes.by_name.values().map(Node::in_zone).collect();
-        window.set_nodes(&capacities);
-        window.set_services(services);
-        let measurement = window.measure(&nodes.zones, now);
-        let decisions = self.state.lock().decide(&nodes.zones, &measurement, now);
+        let mut decisions = Vec::new();
+        self.measuring().figures(&mut |figures| {
+            figures.set_nodes(&capacities);
+            figures.set_services(services);
+            let measurement = figures.measure(&nodes.zones, now);
+            decisions = self.state.lock().decide(&nodes.zones, &measurement, now);
+            let loads = decisions.iter().filter_map(|(name, decision)| {
+                let (service, measured) = (key(name)?, measurement.of(name)?);
+                let endpoints = endpoints(&service);
+                let of = |zone: &str| endpoints.get(zone).copied().unwrap_or_default();
+                let load = load(&nodes.zones, &measured, of, endpoints.values().sum());
+                Some(ServiceLoad { service, load, off_model: off_model(decision) })
+            });
+            *self.loads.lock() = loads.collect();
+        });
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         for (_, decision) in &decisions {
             *reasons.entry(decision.reason.code().to_string()).or_default() += 1;
@@ -174,85 +230,17 @@ impl Demand {
         self.state.lock().encode()
     }
 
-    fn count(&self, node: &Name, answer: &Bytes) -> Result<(), Problem> {
-        let problem = |error: &dyn std::error::Error| Problem {
-            failure: Failure::Nonsense,
-            detail: error.to_string(),
-        };
-        let report = Report::read(answer).map_err(|error| problem(&error))?;
-        let now = now();
-        match self.window.lock().add(node, &report, now) {
-            Ok(()) | Err(NotCounted::Repeated { .. }) => {}
-            Err(error) => return Err(problem(&error)),
-        }
-        self.proxies.lock().counted = Some(now);
-        Ok(())
-    }
-
-    /// Says of which proxies there are no counts, once each, and of which there are again.
+    /// Says in the log what gives no figures.
     fn tell(&self) {
-        let (again, failing) = {
-            let mut proxies = self.proxies.lock();
-            (proxies.told_again(), proxies.newly_failing())
-        };
-        if again > 0 {
-            tracing::info!(
-                proxies = again,
-                "proxies that gave no counts give them again, or are gone"
-            );
-        }
-        tell_failing(&failing);
+        self.measuring().tell();
     }
 }
 
-impl Proxies {
-    /// How many of those that the log has named do not fail any more.
-    fn told_again(&mut self) -> usize {
-        let (before, last) = (self.told.len(), &self.last);
-        self.told.retain(|node| last.get(node).is_some_and(Result::is_err));
-        before - self.told.len()
-    }
-
-    /// Those that fail and were not named before.
-    fn newly_failing(&mut self) -> Vec<(Name, Problem)> {
-        let failing =
-            self.last.iter().filter_map(|(node, last)| Some((node, last.as_ref().err()?)));
-        let new = failing.filter(|(node, _)| !self.told.contains(*node));
-        let new: Vec<_> = new.map(|(node, problem)| (Name::clone(node), problem.clone())).collect();
-        self.told.extend(new.iter().map(|(node, _)| Name::clone(node)));
-        new
-    }
-}
-
-fn tell_failing(failing: &[(Name, Problem)]) {
-    for (node, Problem { failure, detail }) in failing.iter().take(MOST_NAMED) {
-        let cause = failure.name();
-        tracing::warn!(%node, cause, detail, "a proxy gives no counts: {}", failure.remedy());
-    }
-    if let Some(more) = failing.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
-        tracing::warn!(more, "more proxies give no counts: zonewise_demand_proxies says why");
-    }
-}
-
-impl Answers for Demand {
-    fn take(&self, node: &Name, answer: Result<Bytes, Failure>) -> Result<(), Failure> {
-        let result = answer.map_err(Problem::from).and_then(|answer| self.count(node, &answer));
-        self.requests.with([result_name(&result)]).inc();
-        let failure = result.as_ref().map(drop).map_err(|problem| problem.failure);
-        self.proxies.lock().last.insert(Name::clone(node), result);
-        failure
-    }
-
-    fn forget(&self, node: &Name) {
-        self.proxies.lock().last.remove(node);
-    }
-}
-
-fn result_name(result: &Result<(), Problem>) -> &'static str {
-    match result {
-        Ok(()) => SUCCESS,
-        Err(problem) => problem.failure.name(),
-    }
+/// How far what is measured is from the model, once there is enough of it.
+fn off_model(decision: &Decision) -> Option<f64> {
+    let off = |zone: &ZoneDemand| zone.measured.map(|measured| (measured - zone.model).abs());
+    let off = decision.zones.iter().filter_map(off).reduce(f64::max);
+    off.filter(|_| decision.weight >= 0.5)
 }
 
 /// The key of `namespace/name`.

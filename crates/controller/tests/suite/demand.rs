@@ -118,8 +118,14 @@ async fn token_file(cluster: &Cluster, user: User, audience: &str) -> PathBuf {
 }
 
 fn measuring(token_file: PathBuf) -> Config {
-    let demand =
-        DemandConfig { source: Source::Proxies, token_file, period: PERIOD, write_period: PERIOD };
+    let usual = DemandConfig::default();
+    let demand = DemandConfig {
+        source: Source::Proxies,
+        token_file,
+        period: PERIOD,
+        write_period: PERIOD,
+        ..usual
+    };
     Config { demand, ..config("") }
 }
 

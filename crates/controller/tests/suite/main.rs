@@ -14,6 +14,7 @@ mod guard;
 mod live;
 mod metrics;
 mod namespace;
+mod prometheus;
 mod real_server;
 mod settling;
 mod switches;

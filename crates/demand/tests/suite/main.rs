@@ -3,6 +3,7 @@
 
 mod fleet;
 mod page;
+mod rates;
 mod shares;
 mod stability;
 mod state;

@@ -8,16 +8,20 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use zonewise_cluster::connect::connect;
+use zonewise_cluster::prometheus::{self, Series, Server};
 use zonewise_controller::config::{Config, DemandConfig, File, Source};
+use zonewise_netns::{Namespace, NetnsPod};
 use zonewise_telemetry::shutdown::Shutdown;
-use zonewise_testbed::{Cluster, User, eventually, manifests};
+use zonewise_testbed::{Cluster, Job, Prometheus, PrometheusOptions, User, eventually, manifests};
 
 use crate::nodes::connections::Connections;
 use crate::nodes::{TestNodes, cluster, cluster_ip, pod_object, service_object, stored};
+use crate::observe::schemas::assert_valid;
 
 const ZONES: [(&str, &str); 3] = [("n1", "a"), ("n2", "b"), ("n3", "c")];
 /// Which zone calls next: 70, 20 and 10 of 100.
@@ -27,8 +31,11 @@ const COUNTED: usize = 12_000;
 
 /// What the controller and the proxies need besides.
 async fn apply_demand_roles(cluster: &Cluster) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/demand/rbac.yaml");
-    cluster.create(&manifests(file).unwrap()).await.unwrap();
+    cluster.create(&manifests(deploy("demand/rbac.yaml")).unwrap()).await.unwrap();
+}
+
+fn deploy(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file)
 }
 
 async fn token_file(cluster: &Cluster) -> PathBuf {
@@ -38,16 +45,15 @@ async fn token_file(cluster: &Cluster) -> PathBuf {
     path
 }
 
-/// The configuration of a controller that asks proxies more often than usual, so that the test does not take minutes.
-fn config(token_file: PathBuf) -> Config {
+/// The configuration of a controller that asks a little more often than usual.
+fn config(demand: DemandConfig) -> Config {
     let text = "apiVersion: config.zonewise.dev/v1alpha1\nkind: ControllerConfiguration\n\
-                healthAddress: 127.0.0.1:0\nmetricsAddress: 127.0.0.1:0\nleaderElection: { leaderElect: false }\n";
+                healthAddress: 127.0.0.1:0\nmetricsAddress: 127.0.0.1:10271\nleaderElection: { leaderElect: false }\n";
     // Shares change by 1 % in a second, and a rewrite is allowed eight times in a row: with shorter periods the rewrites are
     // spent before the shares have arrived.
     let period = Duration::from_secs(10);
-    let demand = DemandConfig { source: Source::Proxies, token_file, period, write_period: period };
     let config = File::parse("test.yaml", text).unwrap().resolve("test").unwrap();
-    Config { demand, ..config }
+    Config { demand: DemandConfig { period, write_period: period, ..demand }, ..config }
 }
 
 /// Runs the controller on a node until the shutdown: from there it reaches the proxies.
@@ -89,60 +95,206 @@ async fn excess(nodes: &TestNodes, connections: &Connections) -> f64 {
     busiest / fair - 1.0
 }
 
-/// Callers 70/20/10 on three zones of the same CPU, with two endpoints in each. By CPU the endpoints of the busy zone get
-/// twice what is fair; by what is measured, all get the same.
+/// Callers 70/20/10 on three zones of the same CPU, with two endpoints in each.
+struct HotZone {
+    cluster: Cluster,
+    nodes: TestNodes,
+    callers: [NetnsPod; 3],
+    service: Value,
+}
+
+impl HotZone {
+    /// The Service asks for balanced shares, and its demand is not measured yet. Proxies have these flags.
+    async fn new(flags: &[&str]) -> Self {
+        let cluster = cluster().await;
+        apply_demand_roles(&cluster).await;
+        let mut nodes = TestNodes::new();
+        let mut objects = Vec::new();
+        for (node, zone) in ZONES {
+            objects.push(nodes.add(&cluster, node, zone));
+            for n in [1, 2] {
+                let pod = nodes.add_server(node, &format!("{zone}{n}"));
+                objects.push(pod_object(&pod, "web"));
+            }
+        }
+        let callers = ZONES.map(|(node, _)| nodes.add_pod(node, &format!("ask-{node}")));
+        cluster.create(&objects).await.unwrap();
+        let mut service = service_object("web", "web", &json!({}));
+        service["metadata"]["annotations"] =
+            json!({"zonewise.dev/routing-preference": "zonewise.dev/balanced"});
+        cluster.create(&[service]).await.unwrap();
+        for (node, _) in ZONES {
+            nodes.start_proxy(&cluster, node, flags);
+        }
+        let service = stored(&cluster, "web").await;
+        Self { cluster, nodes, callers, service }
+    }
+
+    /// Connections to the Service, once all proxies use shares.
+    async fn connections(&self) -> Connections {
+        eventually(|| async {
+            let weighted =
+                ZONES.map(|(node, _)| self.nodes.page(node, 10249, "/routes").unwrap_or_default());
+            let all = weighted.iter().all(|page| page.contains("\"mode\":\"shares\""));
+            if all { Ok(()) } else { Err(format!("{weighted:?}")) }
+        })
+        .await;
+        let to = cluster_ip(&self.service, false);
+        Connections::start(CALLS.map(|caller| (self.callers[caller].namespace.clone(), to)).into())
+    }
+
+    /// By CPU the endpoints of the busy zone get twice what is fair; by what is measured, all get the same.
+    async fn measured_demand_relieves(&mut self, connections: &Connections) {
+        let by_cpu = excess(&self.nodes, connections).await;
+        assert!(by_cpu > 0.8, "by CPU the busiest endpoint is {by_cpu} above its fair part");
+        let service = &mut self.service;
+        service["apiVersion"] = json!("v1");
+        service["kind"] = json!("Service");
+        service["metadata"]["annotations"]["zonewise.dev/demand"] = json!("measured");
+        service["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        self.cluster.update(&[service.clone()]).await.unwrap();
+        let nodes = &self.nodes;
+        let settled = eventually(|| async {
+            let excess = excess(nodes, connections).await;
+            if excess < 0.08 { Ok(excess) } else { Err(format!("{excess} above its fair part")) }
+        })
+        .await;
+        let again = excess(nodes, connections).await;
+        assert!(again < 0.1, "settled at {settled}, then {again} above its fair part");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn measured_demand_relieves_the_endpoints_of_a_hot_zone() {
-    let cluster = cluster().await;
-    apply_demand_roles(&cluster).await;
-    let mut nodes = TestNodes::new();
-    let mut objects = Vec::new();
-    for (node, zone) in ZONES {
-        objects.push(nodes.add(&cluster, node, zone));
-        for n in [1, 2] {
-            let pod = nodes.add_server(node, &format!("{zone}{n}"));
-            objects.push(pod_object(&pod, "web"));
-        }
-    }
-    let callers = ZONES.map(|(node, _)| nodes.add_pod(node, &format!("ask-{node}")));
-    cluster.create(&objects).await.unwrap();
-    let mut service = service_object("web", "web", &json!({}));
-    service["metadata"]["annotations"] =
-        json!({"zonewise.dev/routing-preference": "zonewise.dev/balanced"});
-    cluster.create(&[service]).await.unwrap();
+    let mut zone = HotZone::new(&["--count=services", "--demand-address=0.0.0.0:10274"]).await;
+    let token_file = token_file(&zone.cluster).await;
+    let demand = DemandConfig { source: Source::Proxies, token_file, ..DemandConfig::default() };
     let shutdown = Shutdown::manual();
-    let config = config(token_file(&cluster).await);
-    let controller = run_controller(&cluster, &nodes, config, shutdown.clone());
-    for (node, _) in ZONES {
-        nodes.start_proxy(&cluster, node, &["--count=services", "--demand-address=0.0.0.0:10274"]);
-    }
-    let mut service = stored(&cluster, "web").await;
-    let to = cluster_ip(&service, false);
+    let controller = run_controller(&zone.cluster, &zone.nodes, config(demand), shutdown.clone());
+    let connections = zone.connections().await;
+    zone.measured_demand_relieves(&connections).await;
+    assert_eq!(connections.failures(), BTreeMap::new());
+    connections.end();
+    shutdown.trigger();
+    controller.join().unwrap();
+}
+
+/// All of `deploy/chart/dashboards/flows.json`.
+fn every_query_of_the_dashboard_gives_data(namespace: &Namespace, url: &str) {
+    let text = std::fs::read_to_string(deploy("chart/dashboards/flows.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let queries: Vec<String> = targets
+        .map(|target| target["expr"].as_str().unwrap().replace("$namespace", ".*"))
+        .collect();
+    assert!(queries.len() >= panels.len() && !queries.is_empty());
+    let ask_all = || {
+        // The threads of the runtime of this test are in another namespace.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            for query in &queries {
+                eventually(|| async {
+                    let answer = asked(url, query).await?;
+                    if answer.is_empty() { Err(format!("nothing: {query}")) } else { Ok(()) }
+                })
+                .await;
+            }
+        });
+    };
+    std::thread::scope(|scope| scope.spawn(|| namespace.enter(ask_all)).join().unwrap());
+}
+
+async fn asked(url: &str, query: &str) -> Result<Vec<Series>, String> {
+    let limit = Duration::from_secs(10);
+    let server =
+        Server { url: url.to_owned(), bearer_token_file: None, ca_file: None, tenant: None, limit };
+    let prometheus = prometheus::Prometheus::new(server).map_err(|error| error.to_string())?;
+    prometheus.query(query).await.map_err(|error| error.to_string())
+}
+
+/// `zonewise top` shows that as much stays in its zone as is possible with these callers.
+fn top_shows_it(zone: &HotZone, url: &str) {
+    let node = &zone.nodes.by_name["n1"];
+    let kubeconfig = zone.cluster.kubeconfig_through(User::Admin, &node.gate).unwrap();
+    let run = || {
+        Command::new(env!("CARGO_BIN_EXE_zonewise"))
+            .args([
+                "top",
+                "--window",
+                "10s",
+                "--provider",
+                "gcp",
+                "-o",
+                "json",
+                "--prometheus",
+                url,
+            ])
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .output()
+            .unwrap()
+    };
+    let output = node.node.namespace.enter(run);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let top: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_valid("top", &top);
+    assert_eq!(top["basis"], "bytes", "{top}");
+    let web = &top["services"][0];
+    assert!(web["service"].as_str().unwrap().ends_with("/web"), "{top}");
+    let part = |field: &str| web[field].as_f64().unwrap();
+    // A third of the endpoints is in the zone that sends 70 %.
+    assert!((part("best") - 0.633).abs() < 0.05, "{top}");
+    assert!((part("inZone") - part("best")).abs() < 0.05, "{top}");
+    assert!(top["costPerMonth"].as_f64().unwrap() > 0.0, "{top}");
+}
+
+/// The same with a real Prometheus that scrapes the proxies. When it is gone, no connection fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prometheus_that_scrapes_proxies_gives_the_same_shares() {
+    let flags = ["--count=services", "--count-bytes", "--metrics-bind-address=0.0.0.0:10249"];
+    let mut zone = HotZone::new(&flags).await;
+    let targets = ZONES.map(|(node, _)| (zone.nodes.node(node).v4, 10249).into());
+    let controller_metrics = ([127, 0, 0, 1], 10271).into();
+    let jobs = [
+        Job { name: "zonewise-proxy", targets: targets.into(), labels: json!({}) },
+        Job { name: "zonewise-controller", targets: vec![controller_metrics], labels: json!({}) },
+    ];
+    let rules = ["controller", "proxy"]
+        .map(|component| deploy(&format!("chart/alerts/{component}.yaml")).canonicalize().unwrap());
+    let options = PrometheusOptions { rules: rules.into(), ..PrometheusOptions::default() };
+    let namespace = zone.nodes.node("n1").namespace.clone();
+    let start = || Prometheus::start(zone.cluster.directory(), &jobs, &options);
+    let prometheus = namespace.enter(start).unwrap();
+    let text = format!(
+        "apiVersion: config.zonewise.dev/v1alpha1\nkind: ControllerConfiguration\n\
+         demand: {{ source: prometheus, prometheus: {{ url: '{}', window: 10s }} }}\n",
+        prometheus.url()
+    );
+    let demand = File::parse("test.yaml", &text).unwrap().resolve("test").unwrap().demand;
+    let shutdown = Shutdown::manual();
+    let controller = run_controller(&zone.cluster, &zone.nodes, config(demand), shutdown.clone());
+    let connections = zone.connections().await;
+    zone.measured_demand_relieves(&connections).await;
+
+    let results = || {
+        let page = zone.nodes.page("n1", 10271, "/metrics").unwrap_or_default();
+        let line = |result: &str| format!("zonewise_demand_requests_total{{result=\"{result}\"}} ");
+        ["success", "unreachable"].map(|result| {
+            let lines = page.lines().find_map(|found| found.strip_prefix(&line(result)));
+            lines.and_then(|count| count.parse::<f64>().ok()).unwrap_or_default()
+        })
+    };
+    assert!(results()[0] > 0.0, "{:?}", results());
+    top_shows_it(&zone, &prometheus.url());
+    every_query_of_the_dashboard_gives_data(&namespace, &prometheus.url());
+    drop(prometheus);
     eventually(|| async {
-        let weighted =
-            ZONES.map(|(node, _)| nodes.page(node, 10249, "/routes").unwrap_or_default());
-        let all = weighted.iter().all(|page| page.contains("\"mode\":\"shares\""));
-        if all { Ok(()) } else { Err(format!("{weighted:?}")) }
+        let [_, unreachable] = results();
+        if unreachable > 1.0 { Ok(()) } else { Err(format!("{:?}", results())) }
     })
     .await;
-
-    let ways = CALLS.map(|caller| (callers[caller].namespace.clone(), to));
-    let connections = Connections::start(ways.into());
-    let by_cpu = excess(&nodes, &connections).await;
-    assert!(by_cpu > 0.8, "by CPU the busiest endpoint is {by_cpu} above its fair part");
-
-    service["apiVersion"] = json!("v1");
-    service["kind"] = json!("Service");
-    service["metadata"]["annotations"]["zonewise.dev/demand"] = json!("measured");
-    service["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-    cluster.update(&[service]).await.unwrap();
-    let settled = eventually(|| async {
-        let excess = excess(&nodes, &connections).await;
-        if excess < 0.08 { Ok(excess) } else { Err(format!("{excess} above its fair part")) }
-    })
-    .await;
-    let again = excess(&nodes, &connections).await;
-    assert!(again < 0.1, "settled at {settled}, then {again} above its fair part");
+    connections.more(COUNTED).await;
     assert_eq!(connections.failures(), BTreeMap::new());
     connections.end();
     shutdown.trigger();

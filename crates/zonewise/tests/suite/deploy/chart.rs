@@ -83,6 +83,9 @@ const DEMAND: &str = "ClusterRole zonewise-demand-reviewer, ClusterRoleBinding z
     ClusterRole zonewise-demand-reader";
 const COLLECTED: &str =
     "ClusterRoleBinding zonewise-demand-reader, Role zonewise-demand, RoleBinding zonewise-demand";
+const STORED: &str = "Role zonewise-demand, RoleBinding zonewise-demand";
+const ASKED: [&str; 2] =
+    ["demand.source=prometheus", "demand.prometheus.url=http://prometheus:9090"];
 const OBSERVER: &str = "ServiceAccount zonewise-observer, ClusterRole zonewise-observer, \
     ClusterRoleBinding zonewise-observer, Role zonewise-observer, RoleBinding zonewise-observer";
 
@@ -122,6 +125,11 @@ fn values_say_which_objects_there_are() {
             vec![bare[1], "proxy.mode=replace", "demand.source=proxies", PLACE[0], PLACE[1]],
             [CONTROLLER, BUDGET, PROXY, DEMAND, COLLECTED].join(", "),
         ),
+        (
+            vec![bare[1], ASKED[0], ASKED[1], "demand.prometheus.preset=istio"],
+            [CONTROLLER, BUDGET, STORED].join(", "),
+        ),
+        (vec![bare[0], bare[1], "monitoring.dashboards.enabled=true"], "ConfigMap zonewise-dashboards".into()),
         (
             vec![bare[0], "namespace.create=true", "resourceQuota.create=true"],
             ["Namespace zonewise-system, ResourceQuota zonewise-critical-pods", OBSERVER].join(", "),
@@ -407,7 +415,10 @@ fn what_is_not_allowed_is_refused_by_name() {
             vec!["monitoring.prometheus.serviceAccount=prometheus"],
             &["monitoring.prometheus.namespace"],
         ),
-        (vec!["demand.source=guess"], &["demand/source", "'none', 'proxies'"]),
+        (vec!["demand.source=guess"], &["demand/source", "'none', 'proxies', 'prometheus'"]),
+        (vec!["demand.source=prometheus"], &["demand.prometheus.url is missing"]),
+        (ASKED.to_vec(), &["the metrics of the proxies are meant", "proxy.exposeMetrics=true"]),
+        ([&ASKED[..], &["demand.prometheus.token=x"]].concat(), &["demand/prometheus", "token"]),
         (vec!["demand.source=proxies"], &["proxy.mode is none", "demand.source to none"]),
         (
             [&replace[..], &["demand.source=proxies", "controller.mode=observe"]].concat(),

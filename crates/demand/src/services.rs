@@ -1,0 +1,68 @@
+//! The Services that are measured, each with a number.
+
+use std::collections::BTreeMap;
+
+use zonewise_common::name::Name;
+
+use crate::window::MAX_SERVICES;
+
+/// The Services that are measured. A number is used again when its Service is measured no longer.
+#[derive(Debug, Default)]
+pub(crate) struct Services {
+    numbers: BTreeMap<Name, u32>,
+    /// Numbers of Services that are measured no longer, for new ones.
+    free: Vec<u32>,
+    /// One more than the largest number.
+    end: u32,
+    left_out: usize,
+}
+
+impl Services {
+    /// Sets them, as `namespace/name`. Those beyond [`MAX_SERVICES`] are left out; those that are measured already stay.
+    /// Returns the numbers of those that are measured no longer.
+    pub(crate) fn set<'a>(&mut self, wanted: impl Iterator<Item = &'a str>) -> Vec<u32> {
+        let mut added: Vec<&str> = Vec::new();
+        let mut kept = BTreeMap::new();
+        for name in wanted {
+            match self.numbers.remove_entry(name) {
+                Some((name, number)) => {
+                    kept.insert(name, number);
+                }
+                None if !kept.contains_key(name) => added.push(name),
+                None => {}
+            }
+        }
+        let gone: Vec<u32> = std::mem::replace(&mut self.numbers, kept).into_values().collect();
+        self.free.extend(&gone);
+        added.sort_unstable();
+        added.dedup();
+        let room = MAX_SERVICES.saturating_sub(self.numbers.len()).min(added.len());
+        self.left_out = added.len() - room;
+        for name in &added[..room] {
+            let number = self.free.pop().unwrap_or(self.end);
+            self.end = self.end.max(number + 1);
+            self.numbers.insert(Name::from(*name), number);
+        }
+        gone
+    }
+
+    /// How many are left out because too many are wanted.
+    pub(crate) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// How many numbers there are, those that are free included.
+    pub(crate) fn numbers(&self) -> usize {
+        self.end as usize
+    }
+
+    /// The number of a Service; `None` if it is not measured.
+    pub(crate) fn number(&self, service: &str) -> Option<u32> {
+        self.numbers.get(service).copied()
+    }
+
+    /// All of them, in the byte order of their names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, u32)> {
+        self.numbers.iter().map(|(name, number)| (name, *number))
+    }
+}
