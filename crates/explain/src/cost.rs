@@ -1,7 +1,10 @@
 //! What traffic that crosses zones costs. Cloud providers bill it by the gigabyte.
+//!
+//! Amounts come from the user, or are measured. What is measured in a window is projected to a month.
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::overview::Cost;
@@ -15,6 +18,80 @@ pub struct Prices {
     pub gb: Option<f64>,
     /// Bytes per month, by Service.
     pub bytes: BTreeMap<String, f64>,
+    /// What was measured, where it was. It wins.
+    pub measured: Measured,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Bytes per second and the part that stays in its zone, by Service.
+    pub services: BTreeMap<String, (f64, f64)>,
+    /// The time that it was measured over, in seconds.
+    pub seconds: f64,
+}
+
+/// The seconds of a month: a twelfth of 365.25 days.
+pub(crate) const SECONDS_PER_MONTH: f64 = 2_629_800.0;
+
+/// What a provider asks for a gigabyte, both directions together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tariff {
+    /// Whose it is.
+    #[serde(skip)]
+    pub name: &'static str,
+    /// Within a zone.
+    pub same_zone: f64,
+    /// Between zones of a region.
+    pub cross_zone: f64,
+    /// Between regions.
+    pub cross_region: f64,
+}
+
+/// List prices in dollars. They change, and differ between regions: docs/cost.md says how to give your own.
+pub const PROVIDERS: [Tariff; 3] = [
+    Tariff { name: "aws", same_zone: 0.0, cross_zone: 0.02, cross_region: 0.02 },
+    Tariff { name: "azure", same_zone: 0.0, cross_zone: 0.0, cross_region: 0.02 },
+    Tariff { name: "gcp", same_zone: 0.0, cross_zone: 0.01, cross_region: 0.02 },
+];
+
+/// A tariff, and the regions of zones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pricing {
+    /// The tariff.
+    pub tariff: Tariff,
+    /// The region of each zone.
+    pub regions: BTreeMap<Box<str>, Box<str>>,
+}
+
+impl Pricing {
+    /// The price of a gigabyte from a zone to a zone. Zones whose regions are not known are taken for those of one region.
+    pub fn per_gb(&self, from: &str, to: &str) -> f64 {
+        let region = |zone: &str| self.regions.get(zone);
+        match (region(from), region(to)) {
+            _ if from == to => self.tariff.same_zone,
+            (Some(from), Some(to)) if from != to => self.tariff.cross_region,
+            _ => self.tariff.cross_zone,
+        }
+    }
+
+    /// What so many bytes per second cost in a month.
+    pub(crate) fn per_month(&self, from: &str, to: &str, bytes: f64) -> f64 {
+        self.per_gb(from, to) * bytes * SECONDS_PER_MONTH / BYTES_PER_GB
+    }
+}
+
+impl Tariff {
+    /// The same price for whatever crosses zones.
+    pub fn flat(per_gb: f64) -> Self {
+        Self { name: "given", same_zone: 0.0, cross_zone: per_gb, cross_region: per_gb }
+    }
+
+    /// The list prices of a provider.
+    pub fn of(provider: &str) -> Option<Self> {
+        PROVIDERS.into_iter().find(|tariff| tariff.name == provider)
+    }
 }
 
 /// What the cost of a Service depends on. Traffic is billed where it crosses zones, also if the Service
@@ -68,14 +145,18 @@ impl Prices {
 
     /// The traffic of a Service in GB per month, if it is known.
     pub fn gb(&self, service: &str) -> Option<f64> {
-        self.bytes.get(service).map(|bytes| bytes / BYTES_PER_GB).or(self.gb)
+        let measured = self.measured.services.get(service);
+        let measured = measured.map(|(bytes, _)| bytes * SECONDS_PER_MONTH);
+        let bytes = measured.or_else(|| self.bytes.get(service).copied());
+        bytes.map(|bytes| bytes / BYTES_PER_GB).or(self.gb)
     }
 
     /// The cost of a Service; `None` if its traffic is not known, or how much of it stays in its zone, or could.
     pub fn cost(&self, service: &str, crossing: Crossing) -> Option<Cost> {
         let gb = self.gb(service)?;
         let paid = |part: f64| gb * (1.0 - part).max(0.0) * self.per_gb;
-        let (now, best) = (crossing.in_zone?, crossing.best?);
+        let measured = self.measured.services.get(service).map(|(_, in_zone)| *in_zone);
+        let (now, best) = (measured.or(crossing.in_zone)?, crossing.best?);
         Some(Cost { gb, now: paid(now), best: paid(best.max(now)) })
     }
 }

@@ -36,10 +36,11 @@ mod shell_quote;
 mod slice_names;
 mod snapshot;
 mod suggestions;
+pub mod top;
 mod unmanaged;
 mod verdict;
 
-pub use cost::{Crossing, Prices};
+pub use cost::{Crossing, Measured, PROVIDERS, Prices, Pricing, Tariff};
 pub use environment::{Environment, ProxyKind};
 pub use evacuation::{EvacuationCheck, ServiceCheck, evacuation_check};
 pub use explanation::{Depth, Explanation, explain};

@@ -79,7 +79,7 @@ pub async fn services(
 }
 
 /// The path of a resource in one namespace: `/api/v1/pods` becomes `/api/v1/namespaces/NAME/pods`.
-fn namespaced(namespace: &str, path: &str) -> String {
+pub(crate) fn namespaced(namespace: &str, path: &str) -> String {
     let (group, kind) = path.rsplit_once('/').unwrap_or(("", path));
     format!("{group}/namespaces/{namespace}/{kind}")
 }

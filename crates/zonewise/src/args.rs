@@ -71,6 +71,11 @@ pub(crate) enum Command {
     /// each kind of proxy does, and the smallest changes that turn zone routing on, or which losses
     /// turn it off. Without a Service: a table of all Services, and what crossing zones costs.
     Explain(Box<crate::observe::explain::Explain>),
+    /// Show what flows now: Services by what crosses zones, zone by zone, and what could be saved
+    ///
+    /// Reads what the proxies of zonewise have counted by Service, by way of the API server, or a
+    /// Prometheus that scrapes them.
+    Top(Box<crate::observe::top::TopArgs>),
     /// Find settings in manifests that will have no effect
     ///
     /// Misspelt keys and values, keys that another key overrides, keys set as labels or on other kinds

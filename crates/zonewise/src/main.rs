@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Proxy(arguments) => proxy::run(*arguments, began),
         Command::Plan(arguments) => observe::plan::run(*arguments),
         Command::Route(arguments) => observe::route::run(&arguments),
+        Command::Top(arguments) => observe::top::run(&arguments),
         Command::Lint(arguments) => observe::lint::run(*arguments),
         Command::Check(arguments) => observe::check::run(&arguments),
         Command::Evacuate(arguments) => observe::evacuate::run(*arguments),

@@ -14,6 +14,7 @@ mod plan;
 mod reasons;
 mod route;
 mod table;
+mod top;
 mod yaml;
 
 pub use check::checks;
@@ -27,6 +28,7 @@ pub use plan::{Totals, plan_row, totals};
 pub use reasons::reasons;
 pub use route::{matrix, routes};
 pub use table::table;
+pub use top::{time, top};
 pub use yaml::{List, yaml};
 pub use zonewise_topology::words::counted;
 

@@ -4,4 +4,5 @@
 mod agreement;
 mod check;
 mod input;
+mod top;
 mod truth;

@@ -1,7 +1,6 @@
 //! `zonewise explain`.
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +13,16 @@ use zonewise_common::document::Document;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_common::similar::closest;
 use zonewise_explain::environment::Component;
+use zonewise_explain::top::flows;
 use zonewise_explain::{
-    Cost, Depth, Environment, Explanation, Planner, Prices, ServiceOverview, Snapshot, SortBy,
-    Unmanaged, explain, overview, screens, sort, unmanaged,
+    Cost, Depth, Environment, Explanation, Measured, Planner, Prices, ServiceOverview, Snapshot,
+    SortBy, Unmanaged, explain, overview, screens, sort, unmanaged,
 };
 use zonewise_slices::service::Service;
 
+use super::measured::{PriceFlags, PrometheusFlags, amount};
 use super::source::{Source, Wanted};
-use super::{ControllerFlags, Output, ServiceName, print, rendered};
+use super::{ControllerFlags, Output, ServiceName, again_and_again, print, rendered};
 use crate::args::Usage;
 use crate::completion::services;
 use crate::output::complain;
@@ -44,15 +45,19 @@ pub(crate) struct Explain {
     service: Option<ServiceName>,
     #[command(flatten)]
     source: Source,
-    /// Price of a GB that crosses zones, both directions together (0.02 for 2 cents)
-    #[arg(long, value_name = "MONEY", value_parser = amount, allow_negative_numbers = true)]
-    cost_per_gb: Option<f64>,
+    #[command(flatten)]
+    prices: PriceFlags,
     /// GB per month that each Service sends and receives
-    #[arg(long, value_name = "GB", value_parser = amount, allow_negative_numbers = true, requires = "cost_per_gb")]
+    #[arg(long, value_name = "GB", value_parser = amount, allow_negative_numbers = true)]
     gb: Option<f64>,
     /// CSV file with the bytes per month of each Service: lines of `namespace/service,bytes`
-    #[arg(long, value_name = "FILE", requires = "cost_per_gb")]
+    #[arg(long, value_name = "FILE")]
     bytes: Option<PathBuf>,
+    #[command(flatten)]
+    prometheus: PrometheusFlags,
+    /// The last so much time of the Prometheus is projected to a month
+    #[arg(long, value_name = "TIME", default_value = "24h", requires = "prometheus")]
+    window: ConfigDuration,
     /// What the table of all Services is sorted by
     #[arg(
         long,
@@ -99,11 +104,6 @@ impl From<Sort> for SortBy {
     }
 }
 
-fn amount(text: &str) -> Result<f64, String> {
-    let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0);
-    amount.ok_or_else(|| format!("invalid amount `{text}`: use a number of at least 0"))
-}
-
 /// The document for one Service.
 #[derive(Serialize)]
 struct One<'a> {
@@ -145,7 +145,7 @@ pub(crate) fn run(arguments: Explain) -> Result<()> {
     let prices = prices(&arguments)?;
     let Explain { service, source, output, controller, sort, watch, .. } = arguments;
     if matches!(sort, Sort::Cost) && prices.is_none() {
-        return Err(Usage("--sort cost needs --cost-per-gb".into()).into());
+        return Err(Usage("--sort cost needs --cost-per-gb or --provider".into()).into());
     }
     if watch.is_some() && source.reads_standard_input() {
         return Err(Usage("--watch cannot read standard input again; use a file".into()).into());
@@ -156,12 +156,9 @@ pub(crate) fn run(arguments: Explain) -> Result<()> {
     let question = Question { service, source, planner, assumed, prices, sort, output };
     match watch {
         None => print(&question.answer()?),
-        Some(period) => question.watch(period.0),
+        Some(period) => again_and_again(period.0, || question.answer()),
     }
 }
-
-/// Clears a terminal and goes to its first line.
-const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 impl Question {
     fn answer(&self) -> Result<String> {
@@ -179,35 +176,26 @@ impl Question {
             _ => self.all(&gathered.snapshot, &services, &planner),
         }
     }
-
-    /// Answers again and again, and prints what differs from the answer before. A failure after the first answer may
-    /// pass.
-    fn watch(&self, period: Duration) -> Result<()> {
-        let terminal = std::io::stdout().is_terminal();
-        let mut shown = String::new();
-        loop {
-            match self.answer() {
-                Ok(text) if text == shown => {}
-                Ok(text) => {
-                    let before = if shown.is_empty() { "" } else { "\n" };
-                    print(&format!("{}{text}", if terminal { CLEAR } else { before }))?;
-                    shown = text;
-                }
-                Err(error) if shown.is_empty() => return Err(error),
-                Err(error) => complain(&format!("warning: {error:#}; trying again")),
-            }
-            std::thread::sleep(period);
-        }
-    }
 }
 
 fn prices(arguments: &Explain) -> Result<Option<Prices>> {
-    let Some(per_gb) = arguments.cost_per_gb else { return Ok(None) };
-    if arguments.gb.is_none() && arguments.bytes.is_none() {
-        let message = "--cost-per-gb needs --gb (GB per Service and month) or --bytes FILE";
-        return Err(Usage(message.into()).into());
-    }
-    let bytes = match &arguments.bytes {
+    let Explain { gb, bytes, prometheus, .. } = arguments;
+    let known = gb.is_some() || bytes.is_some() || prometheus.is_given();
+    let tariff = match arguments.prices.tariff()? {
+        Some(tariff) if known => tariff,
+        Some(_) => {
+            let message = "a price needs an amount: --gb (GB per Service and month), --bytes FILE, or --prometheus URL for \
+                           what was measured";
+            return Err(Usage(message.into()).into());
+        }
+        None if known => {
+            let message =
+                "--gb, --bytes and --prometheus need a price: --cost-per-gb or --provider";
+            return Err(Usage(message.into()).into());
+        }
+        None => return Ok(None),
+    };
+    let bytes = match bytes {
         None => Default::default(),
         Some(file) => {
             let name = file.display().to_string();
@@ -216,7 +204,28 @@ fn prices(arguments: &Explain) -> Result<Option<Prices>> {
             Prices::read_bytes(&name, &text)?
         }
     };
-    Ok(Some(Prices { per_gb, gb: arguments.gb, bytes }))
+    let measured = measured(prometheus, arguments.window.0)?;
+    Ok(Some(Prices { per_gb: tariff.cross_zone, gb: *gb, bytes, measured }))
+}
+
+/// What a Prometheus has of the last so much time.
+fn measured(prometheus: &PrometheusFlags, window: Duration) -> Result<Measured> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let Some((prometheus, url)) = prometheus.client()? else { return Ok(Measured::default()) };
+        Ok(flows::of_prometheus(&prometheus, &url, window).await?.measured())
+    })
+}
+
+/// Says that amounts are projected, if they are.
+fn projected(prices: Option<&Prices>) -> String {
+    let measured = prices.map(|prices| &prices.measured).filter(|all| !all.services.is_empty());
+    measured.map_or_else(String::new, |measured| {
+        format!(
+            "Amounts are projected from what was measured in the last {}.\n",
+            screens::time(measured.seconds)
+        )
+    })
 }
 
 impl Question {
@@ -249,6 +258,7 @@ impl Question {
                 cost.now, cost.gb, cost.best
             );
             text.push_str(&screens::fit(&line, self.output.width()));
+            text.push_str(&projected(prices));
         }
         Ok(text)
     }
@@ -276,7 +286,8 @@ impl Question {
             let all = All { environment, services: &lines };
             return rendered(&Document::new("Overview", all), self.output);
         }
-        Ok(screens::overview(&lines, environment, self.output.width()))
+        let screen = screens::overview(&lines, environment, self.output.width());
+        Ok(screen + &projected(self.prices.as_ref()))
     }
 }
 

@@ -1,5 +1,5 @@
-//! The commands that only read: `plan`, `route`, `explain`, `lint`, `check` and `reasons`; and `evacuate` and `restore`,
-//! which write one object.
+//! The commands that only read: `plan`, `route`, `explain`, `top`, `lint`, `check` and `reasons`; and `evacuate` and
+//! `restore`, which write one object.
 //!
 //! ```text
 //!  -f FILE…  ─► input ─┐
@@ -11,14 +11,17 @@ pub(crate) mod check;
 pub(crate) mod evacuate;
 pub(crate) mod explain;
 pub(crate) mod lint;
+mod measured;
 pub(crate) mod plan;
 pub(crate) mod reasons;
 pub(crate) mod route;
 pub(crate) mod source;
+pub(crate) mod top;
 
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -172,6 +175,28 @@ fn print(text: &str) -> Result<()> {
     let mut out = out();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
+}
+
+/// Clears a terminal and goes to its first line.
+const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
+
+/// Answers again and again, and prints what differs from the answer before. A failure after the first answer may pass.
+fn again_and_again(period: Duration, answer: impl Fn() -> Result<String>) -> Result<()> {
+    let terminal = std::io::stdout().is_terminal();
+    let mut shown = String::new();
+    loop {
+        match answer() {
+            Ok(text) if text == shown => {}
+            Ok(text) => {
+                let before = if shown.is_empty() { "" } else { "\n" };
+                print(&format!("{}{text}", if terminal { CLEAR } else { before }))?;
+                shown = text;
+            }
+            Err(error) if shown.is_empty() => return Err(error),
+            Err(error) => complain(&format!("warning: {error:#}; trying again")),
+        }
+        std::thread::sleep(period);
+    }
 }
 
 /// A document as JSON or YAML.

@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     fn prices() -> Prices {
-        Prices { per_gb: PRICE, gb: Some(GB), bytes: Default::default() }
+        Prices { per_gb: PRICE, gb: Some(GB), ..Prices::default() }
     }
 
     fn service(snapshot: &Snapshot) -> Arc<Service> {

@@ -81,7 +81,7 @@ const ROWS: [Row; 32] = [
         "no node is in zone `mars`; the zones are eu-a, eu-b, eu-c",
     ),
     (&["explain", "-f", "examples/shop", "--cost-per-gb", "-1"], "", 2, "cost-per-gb"),
-    (&["explain", "-f", "examples/shop", "--cost-per-gb", "1"], "", 2, "--cost-per-gb needs --gb"),
+    (&["explain", "-f", "examples/shop", "--cost-per-gb", "1"], "", 2, "a price needs an amount"),
     (&["explain"], "", 1, "pass --kubeconfig FILE"),
     (&["explain", "-f", "examples/shop", "-n", "shp"], "", 1, "did you mean `shop`?"),
     (&["explain", "-f", "examples/shop", "-n", "mars"], "", 1, "pass another one with -n, or -A"),

@@ -19,5 +19,5 @@ pub(crate) mod live;
 mod pages;
 pub(crate) mod run;
 mod running;
-mod schemas;
+pub(crate) mod schemas;
 mod screens;
