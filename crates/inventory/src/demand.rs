@@ -99,7 +99,7 @@ mod tests {
         }
         let empty = json!({"data": {"state": State::default().encode()}}).to_string();
         assert_eq!(decode(empty.as_bytes()), Ok(Some(State::default())));
-        for text in ["", "[]", r#"{"data":{"state":"{}"}}"#] {
+        for text in ["", "{", r#"{"data":{"state":"{}"}}"#] {
             assert!(decode(text.as_bytes()).is_err(), "{text}");
         }
     }
