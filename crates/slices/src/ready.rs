@@ -31,25 +31,32 @@ impl ReadyEndpoints {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
-    use crate::slice::{Conditions, Endpoint};
 
     #[test]
     fn a_service_with_two_families_has_each_endpoint_once() {
-        let endpoint = |zone: Option<&str>, ready| Endpoint {
-            zone: zone.map(Name::from),
-            conditions: Conditions { ready, ..Conditions::default() },
-            ..Endpoint::default()
+        let slice = |family: &str, endpoints: Value| -> Slice {
+            let metadata = json!({"name": "web-1", "namespace": "shop"});
+            serde_json::from_value(
+                json!({"metadata": metadata, "addressType": family, "endpoints": endpoints}),
+            )
+            .unwrap()
         };
-        let slice = |family, endpoints| Slice { family, endpoints, ..Slice::default() };
+        let two = json!([
+            {"addresses": ["10.0.0.1"], "zone": "a", "conditions": {"ready": true}},
+            {"addresses": ["10.0.0.2"], "zone": "a"},
+        ]);
+        let others = json!([
+            {"addresses": ["10.0.0.3"], "conditions": {"ready": true}},
+            {"addresses": ["10.0.0.4"], "zone": "b", "conditions": {"ready": false}},
+        ]);
+        let six = json!([{"addresses": ["fd00::1"], "zone": "a"}, {"addresses": ["fd00::2"], "zone": "a"}]);
         let mut ready = ReadyEndpoints::default();
-        let two = vec![endpoint(Some("a"), Some(true)), endpoint(Some("a"), None)];
-        ready.add(&slice(AddressType::IPv4, two.clone()));
-        ready.add(&slice(AddressType::IPv6, two));
-        ready.add(&slice(
-            AddressType::IPv4,
-            vec![endpoint(None, Some(true)), endpoint(Some("b"), Some(false))],
-        ));
+        for slice in [slice("IPv4", two), slice("IPv4", others), slice("IPv6", six)] {
+            ready.add(&slice);
+        }
         assert_eq!(ready.by_zone(), BTreeMap::from([("a".into(), 2), (Name::default(), 1)]));
     }
 }
