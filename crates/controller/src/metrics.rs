@@ -408,7 +408,7 @@ mod tests {
         let policy = Arc::new(Policy::new(9, AdmissionKind::Policy));
         Metrics::guarded(&registry, &policy, Vec::new, reasons).unwrap();
         Metrics::reviews(&registry).unwrap();
-        crate::demand::Demand::new(&registry).unwrap();
+        crate::demand::Demand::new(&registry, crate::config::Source::Proxies).unwrap();
         (registry, metrics, states)
     }
 
