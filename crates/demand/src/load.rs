@@ -49,8 +49,8 @@ mod tests {
             control_plane: false,
         };
         let model = Capacity::of(&["a", "b", "c"].map(node), MissingCpu::Refuse);
-        let rows: [([f64; 3], [u64; 3], Option<(f64, f64)>); 5] = [
-            ([70.0, 20.0, 10.0], [2, 2, 1], Some((35.0, 20.0))),
+        let rows = [
+            ([70.0, 20.0, 10.0], [2_u64, 2, 1], Some((35.0, 20.0))),
             ([10.0, 10.0, 10.0], [1, 1, 1], Some((10.0, 10.0))),
             // Those of zone c spill over to the others.
             ([10.0, 10.0, 40.0], [1, 1, 0], Some((30.0, 30.0))),

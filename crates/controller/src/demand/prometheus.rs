@@ -83,13 +83,13 @@ impl PrometheusRates {
             None => client.insert(Prometheus::new(config.prometheus.server.clone())?),
         };
         let answer = Answer {
-            rates: rates(client.query(&queries.rates).await?)?,
+            rates: rates(&client.query(&queries.rates).await?)?,
             largest: match &queries.largest {
-                Some(query) => rates(client.query(query).await?)?,
+                Some(query) => rates(&client.query(query).await?)?,
                 None => Vec::new(),
             },
             reporting: match &queries.reporting {
-                Some(query) => Some(by_zone(client.query(query).await?)?),
+                Some(query) => Some(by_zone(&client.query(query).await?)?),
                 None => None,
             },
         };
@@ -147,7 +147,7 @@ fn label(series: &Series, name: &str) -> Result<Name, Problem> {
 }
 
 /// The rates in an answer. Nodes without a zone have an empty one, and are left out.
-fn rates(answer: Vec<Series>) -> Result<Vec<Rate>, Problem> {
+fn rates(answer: &[Series]) -> Result<Vec<Rate>, Problem> {
     let rate = |series: &Series| {
         let (namespace, service) = (label(series, "namespace")?, label(series, "service")?);
         let zone = label(series, "zone")?;
@@ -161,7 +161,7 @@ fn rates(answer: Vec<Series>) -> Result<Vec<Rate>, Problem> {
     Ok(rates.into_iter().filter(|rate| !rate.zone.is_empty()).collect())
 }
 
-fn by_zone(answer: Vec<Series>) -> Result<BTreeMap<Name, f64>, Problem> {
+fn by_zone(answer: &[Series]) -> Result<BTreeMap<Name, f64>, Problem> {
     answer.iter().map(|series| Ok((label(series, "zone")?, series.value))).collect()
 }
 
@@ -179,7 +179,7 @@ mod tests {
         let answer =
             |zone| series(&[("namespace", "shop"), ("service", "web"), ("zone", zone)], 2.5);
         let expected = Rate { service: "shop/web".into(), zone: "a".into(), per_second: 2.5 };
-        assert_eq!(rates(vec![answer("a"), answer("")]), Ok(vec![expected]));
+        assert_eq!(rates(&[answer("a"), answer("")]), Ok(vec![expected]));
         let rows: [(&[(&str, &str)], &str); 3] = [
             (&[], "without the label namespace; the first has no label"),
             (
@@ -189,7 +189,7 @@ mod tests {
             (&[("namespace", "shop"), ("service", "web")], "without the label zone"),
         ];
         for (labels, expected) in rows {
-            let problem = rates(vec![series(labels, 1.0)]).unwrap_err();
+            let problem = rates(&[series(labels, 1.0)]).unwrap_err();
             assert!(problem.text.contains(expected), "{}", problem.text);
         }
     }

@@ -123,7 +123,7 @@ fn what_is_not_scraped_counts_by_cpu() {
         reporting.insert(zone.into(), nodes);
         Some(reporting)
     };
-    let rows: [(&str, Option<BTreeMap<Name, f64>>, [i64; 3]); 4] = [
+    let rows = [
         ("zones without any rate, when nobody says who is scraped", None, [33, 33, 33]),
         ("everybody is scraped", Some(all()), [100, 0, 0]),
         ("nobody in zone b", without("b", 0.0), [67, 33, 0]),
