@@ -279,11 +279,11 @@ impl ControllerView {
         view
     }
 
-    fn edit_service(&mut self, edit: impl FnOnce(&mut Service)) {
+    pub(crate) fn edit_service(&mut self, edit: impl FnOnce(&mut Service)) {
         edit(Arc::make_mut(&mut self.objects.service));
     }
 
-    fn edit_nodes(&mut self, edit: impl FnOnce(&mut BTreeMap<Name, Node>)) {
+    pub(crate) fn edit_nodes(&mut self, edit: impl FnOnce(&mut BTreeMap<Name, Node>)) {
         let mut by_name = self.objects.nodes.by_name.clone();
         edit(&mut by_name);
         let evacuations = self.objects.nodes.evacuations.clone();
@@ -331,7 +331,7 @@ impl ControllerView {
         });
     }
 
-    fn add_endpoints(&mut self, zone: &str, count: u64) {
+    pub(crate) fn add_endpoints(&mut self, zone: &str, count: u64) {
         let Some(node) = self.node_in(zone) else { return };
         let (node, base) = (Name::clone(&node.name), self.objects.pods.len() as u32);
         let template = self.template();

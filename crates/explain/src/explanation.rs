@@ -308,9 +308,9 @@ impl Explanation {
             let regions =
                 regional(controller_view, decision, &planned, planner.proxy_kind, &self.family)?;
             let now = regional_now(controller_view, proxy_view, environment, &self.family)?;
-            self.fill(now, regions);
+            self.fill(now, regions.as_ref());
         } else {
-            self.fill(now.in_zone(), zonal);
+            self.fill(now.in_zone(), zonal.as_ref());
         }
         let (reason, sentence) = (self.numbers.reason, self.numbers.sentence.as_str());
         let built_in_agrees = controller_view.built_in().reason().code() == reason;
@@ -334,7 +334,7 @@ impl Explanation {
     }
 
     /// Fills in what comes of the decision, from what is written and what proxies do with it.
-    fn fill(&mut self, now: Option<f64>, planned: Option<Matrix>) {
+    pub(crate) fn fill(&mut self, now: Option<f64>, planned: Option<&Matrix>) {
         self.numbers.in_zone.now = now;
         let Some(planned) = planned else { return };
         self.numbers.in_zone.planned = planned.in_zone;

@@ -14,6 +14,7 @@
 mod change;
 pub mod check;
 mod cost;
+pub mod documents;
 pub mod environment;
 mod evacuation;
 mod explanation;
@@ -39,6 +40,7 @@ mod suggestions;
 pub mod top;
 mod unmanaged;
 mod verdict;
+pub mod what_if;
 
 pub use cost::{Crossing, Measured, PROVIDERS, Prices, Pricing, Tariff};
 pub use environment::{Environment, ProxyKind};
@@ -50,7 +52,7 @@ pub use plan::{Planner, ServicePlan};
 pub use route::{RefusedFrontend, RouteLine, route_lines};
 pub use service_kind::ServiceKind;
 pub use shell_quote::shell_quote;
-pub use snapshot::{Remarks, Snapshot, SnapshotBuilder};
+pub use snapshot::{Concerned, Remarks, Snapshot, SnapshotBuilder};
 pub use unmanaged::{Unmanaged, unmanaged};
 pub use verdict::{State, Verdict};
 

@@ -1,9 +1,11 @@
 //! Reads the objects of a running cluster: one list per kind, and only what a command needs.
 
 mod facts;
+mod follow;
 mod sights;
 
 pub use facts::facts;
+pub use follow::{Cause, Change, Followed, SnapshotListener};
 pub use sights::sights;
 
 use kube::Client;

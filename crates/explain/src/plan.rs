@@ -16,6 +16,8 @@ use zonewise_topology::capacity::MissingCpu;
 use crate::change::ControllerView;
 use crate::environment::{Component, Decider, Environment, ProxyKind};
 use crate::explanation::{Depth, Explanation, explain};
+use crate::proxy_view::ProxyView;
+use crate::service_snapshot::Decision;
 use crate::slice_names;
 use crate::snapshot::Snapshot;
 
@@ -118,8 +120,21 @@ impl Planner {
     ) -> Result<ServicePlan, serde_json::Error> {
         let controller_view = self.controller_view(snapshot, service);
         let decision = controller_view.decide();
-        let proxy_view = snapshot.proxy_view(service);
-        let explanation = explain(&controller_view, &decision, &proxy_view, self)?;
+        self.plan_decided(&controller_view, decision, &snapshot.proxy_view(service))
+    }
+
+    /// The plan of a Service for which the controller has decided. `proxy_view` is what proxies read of it now.
+    ///
+    /// # Errors
+    /// If a proxy could not read one of the objects.
+    pub(crate) fn plan_decided(
+        &self,
+        controller_view: &ControllerView,
+        decision: Decision,
+        proxy_view: &ProxyView<'_>,
+    ) -> Result<ServicePlan, serde_json::Error> {
+        let explanation = explain(controller_view, &decision, proxy_view, self)?;
+        let service = &controller_view.objects.service;
         let creates =
             slice_names::with_names(service, &decision.plan, &controller_view.objects.slices);
         let stored = controller_view.objects.own_slices(&controller_view.settings);

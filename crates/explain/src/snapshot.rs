@@ -1,7 +1,7 @@
 //! The objects of a cluster, from files or from an API server.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use zonewise_common::cidr::Cidr;
@@ -12,6 +12,7 @@ use zonewise_inventory::index::Index;
 use zonewise_routing::{ClusterClaims, NodeLocation, ObjectReader, Protected, ServiceClaims};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::service::Service;
+use zonewise_slices::slice::Slice;
 use zonewise_topology::capacity::MissingCpu;
 
 use crate::environment::{Component, Environment, Facts, ProxyKind, environment};
@@ -32,6 +33,31 @@ pub struct Snapshot {
     service_cidrs: BTreeMap<Name, Vec<Cidr>>,
     /// The addresses and ports that the Services ask for; computed when first asked for.
     claims: OnceLock<ClusterClaims>,
+    /// How nodes count that report no allocatable CPU.
+    missing_cpu: MissingCpu,
+}
+
+/// The Services that a change concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Concerned {
+    /// These; none if nothing that is used has changed.
+    Services(BTreeSet<Key>),
+    /// Every Service: the capacity of zones has changed, or what runs.
+    All,
+}
+
+impl Concerned {
+    fn one(key: Key) -> Self {
+        Self::Services(BTreeSet::from([key]))
+    }
+
+    fn in_namespace(namespace: &Name, names: Vec<Name>) -> Self {
+        Self::Services(names.into_iter().map(|name| (Name::clone(namespace), name)).collect())
+    }
+
+    fn none() -> Self {
+        Self::Services(BTreeSet::new())
+    }
 }
 
 #[derive(Default)]
@@ -156,12 +182,13 @@ impl SnapshotBuilder {
         let nodes = Arc::new(nodes.evacuating(in_force(self.evacuations.values())));
         let Self { index, json, facts, service_cidrs, .. } = self;
         let claims = OnceLock::new();
-        (Snapshot { index, nodes, json, facts, service_cidrs, claims }, self.remarks)
+        let snapshot = Snapshot { index, nodes, json, facts, service_cidrs, claims, missing_cpu };
+        (snapshot, self.remarks)
     }
 }
 
 /// Why no proxy can read an object that the controller can use. Both read different fields.
-fn unreadable_by_proxies(object: &Object) -> Option<String> {
+pub(crate) fn unreadable_by_proxies(object: &Object) -> Option<String> {
     let reader = ObjectReader::new(NodeLocation::default());
     let error = match object {
         Object::Service { json: Some(json), .. } => reader.read_service(json).err()?,
@@ -178,7 +205,7 @@ fn subject((kind, namespace, name): &(&'static str, Name, Name)) -> String {
     }
 }
 
-fn identity(object: &Object) -> (&'static str, Name, Name) {
+pub(crate) fn identity(object: &Object) -> (&'static str, Name, Name) {
     match object {
         Object::Node(node) => ("Node", Name::from(""), Name::clone(&node.name)),
         Object::Pod(pod) => ("Pod", Name::clone(&pod.namespace), Name::clone(&pod.name)),
@@ -241,7 +268,7 @@ impl Snapshot {
     pub fn proxy_view(&self, service: &Service) -> ProxyView<'_> {
         let key = (Name::clone(&service.namespace), Name::clone(&service.name));
         let slices = self.index.slices_of(&key);
-        let text = |slice: &Arc<zonewise_slices::slice::Slice>| {
+        let text = |slice: &Arc<Slice>| {
             let key = (Name::clone(&slice.namespace), Name::from(slice.name()));
             self.json.slices.get(&key).map(|json| Cow::Borrowed(&**json))
         };
@@ -250,6 +277,134 @@ impl Snapshot {
             slices: slices.iter().filter_map(text).collect(),
             refused: self.claims().refused(&key),
         }
+    }
+
+    /// Adds or replaces an object of a running cluster.
+    pub fn apply(&mut self, object: Object) -> Concerned {
+        match object {
+            Object::Node(node) => {
+                let change = self.index.apply_node(node);
+                self.count_nodes(change.capacity || change.location)
+            }
+            Object::Pod(pod) => {
+                let namespace = Name::clone(&pod.namespace);
+                Concerned::in_namespace(&namespace, self.index.apply_pod(pod))
+            }
+            Object::Service { small, json } => self.apply_service(small, json),
+            Object::Slice { small, json } => self.apply_slice(small, json),
+            range @ Object::ServiceCidr(_) => match self.apply_range(range) {
+                true => Concerned::All,
+                false => Concerned::none(),
+            },
+            // Which zones are being emptied is a matter of all ZoneEvacuations together.
+            Object::Evacuation(_) => Concerned::none(),
+        }
+    }
+
+    fn apply_service(&mut self, small: Service, json: Option<Box<str>>) -> Concerned {
+        let key = (Name::clone(&small.namespace), Name::clone(&small.name));
+        let json = json.unwrap_or_else(|| "{}".into());
+        if self.json.services.get(&key) == Some(&json) {
+            return Concerned::none();
+        }
+        let mut concerned = self.claim(&key, &json);
+        concerned.insert(key.clone());
+        self.json.services.insert(key, json);
+        self.index.apply_service(small);
+        Concerned::Services(concerned)
+    }
+
+    /// Notes the addresses and ports that a Service asks for. Returns the Services that get others because of it.
+    fn claim(&mut self, key: &Key, json: &str) -> BTreeSet<Key> {
+        let Some(claims) = self.claims.get_mut() else { return BTreeSet::new() };
+        let service = ObjectReader::new(NodeLocation::default()).read_service(json);
+        claims.set(key, service.as_ref().map(ServiceClaims::from).unwrap_or_default())
+    }
+
+    fn apply_slice(&mut self, small: Slice, json: Option<Box<str>>) -> Concerned {
+        let key = (Name::clone(&small.namespace), Name::from(small.name()));
+        let json = json.unwrap_or_else(|| "{}".into());
+        if self.json.slices.get(&key) == Some(&json) {
+            return Concerned::none();
+        }
+        let mut names: Vec<Name> = small.service().map(Name::from).into_iter().collect();
+        // The last one counts, whatever its version: the store may have been restored from a backup.
+        names.extend(self.index.delete_slice(0, &key).map(|deleted| deleted.service));
+        self.index.apply_slice(small);
+        self.json.slices.insert(key.clone(), json);
+        if &*key.0 == "default" && names.iter().any(|name| &**name == "kubernetes") {
+            self.claims = OnceLock::new();
+        }
+        Concerned::in_namespace(&key.0, names)
+    }
+
+    /// Removes a Node.
+    pub fn delete_node(&mut self, (_, name): &Key) -> Concerned {
+        let known = self.index.delete_node(name);
+        self.count_nodes(known)
+    }
+
+    /// Removes a Pod.
+    pub fn delete_pod(&mut self, key: &Key) -> Concerned {
+        Concerned::in_namespace(&key.0, self.index.delete_pod(key))
+    }
+
+    /// Removes a Service.
+    pub fn delete_service(&mut self, key: &Key) -> Concerned {
+        self.index.delete_service(key);
+        self.json.services.remove(key);
+        let mut concerned = self.claim(key, "{}");
+        concerned.insert(key.clone());
+        Concerned::Services(concerned)
+    }
+
+    /// Removes a slice.
+    pub fn delete_slice(&mut self, key: &Key) -> Concerned {
+        self.json.slices.remove(key);
+        match self.index.delete_slice(0, key) {
+            Some(deleted) => Concerned::one((Name::clone(&key.0), deleted.service)),
+            None => Concerned::none(),
+        }
+    }
+
+    /// Takes what is seen of the programs that run now. Returns whether that is something else than before.
+    pub(crate) fn set_facts(&mut self, facts: Facts) -> bool {
+        let environment = |snapshot: &Self| snapshot.environment(&[], ProxyKind::default());
+        let before = environment(self);
+        let measured = self.facts.demand != facts.demand;
+        self.facts = facts;
+        measured || environment(self) != before
+    }
+
+    /// Takes all ZoneEvacuations. Returns whether other zones are being emptied than before, or to another degree.
+    pub(crate) fn set_evacuations(&mut self, stored: &[StoredEvacuation]) -> bool {
+        let evacuations = in_force(stored.iter());
+        let changed = self.nodes.evacuations != evacuations;
+        if changed {
+            self.nodes = Arc::new((*self.nodes).clone().evacuating(evacuations));
+        }
+        changed
+    }
+
+    /// Takes a range that ClusterIPs come from. Returns whether it is another than before.
+    pub(crate) fn apply_range(&mut self, range: Object) -> bool {
+        let Object::ServiceCidr(ServiceCidr { name, ranges }) = range else { return false };
+        let changed = self.service_cidrs.get(&name) != Some(&ranges);
+        if changed {
+            self.service_cidrs.insert(name, ranges);
+            self.claims = OnceLock::new();
+        }
+        changed
+    }
+
+    fn count_nodes(&mut self, changed: bool) -> Concerned {
+        if !changed {
+            return Concerned::none();
+        }
+        let evacuations = self.nodes.evacuations.clone();
+        let nodes = Nodes::new(self.index.nodes().clone(), self.missing_cpu);
+        self.nodes = Arc::new(nodes.evacuating(evacuations));
+        Concerned::All
     }
 
     fn claims(&self) -> &ClusterClaims {

@@ -91,6 +91,13 @@ pub(crate) fn protobuf() -> Vec<Vec<u8>> {
     all
 }
 
+/// The shop of the examples.
+pub(crate) fn shop() -> Vec<Vec<u8>> {
+    let mut all = files("examples/shop", &[".yaml"]);
+    all.extend(files("examples", &["shop-slices.yaml"]));
+    all
+}
+
 pub(crate) fn manifests() -> Vec<Vec<u8>> {
     let mut all = files("examples/shop", &[".yaml"]);
     all.extend(files("testdata/lint", &[".yaml"]));
@@ -140,6 +147,16 @@ pub(crate) fn demand() -> Vec<Vec<u8>> {
         r#"{"version":1,"node":"n1","zone":"","started":0,"sequence":0,"services":{}}"#,
         r#"{"v":1,"at":1763430000000,"zones":["a","b"],"services":{"shop/web":{"s":[700000,300000],"n":[700,300],"r":6.5,"m":true,"a":3,"d":1}}}"#,
         r#"{"v":1,"at":0,"zones":[],"services":{"x":{"s":[],"n":[],"r":1e300,"a":18446744073709551615}}}"#,
+    ])
+}
+
+pub(crate) fn what_if() -> Vec<Vec<u8>> {
+    texts(&[
+        "{}",
+        r#"{"endpoints":{"eu-a":7,"eu-b":0},"nodes":{"eu-a":4},"cores":{"eu-b":3.5},"demand":{"eu-a":70,"eu-c":30},"lost":["eu-c"]}"#,
+        r#"{"ask":{"key":"zonewise.dev/routing-preference","value":"zonewise.dev/balanced:max-overload=0.2"}}"#,
+        r#"{"ask":{"key":"endpointslice.kubernetes.io/subsetting","value":"Auto","startingThreshold":3,"padding":1},"lost":["eu-a","eu-a"]}"#,
+        r#"{"ask":{"key":"spec.trafficDistribution","value":"PreferSameNode"},"nodes":{"eu-a":0,"eu-b":1000}}"#,
     ])
 }
 

@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets, by name.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "api_requests", run: targets::api_requests, corpus: corpus::api_requests },
     Target { name: "configuration", run: targets::configuration, corpus: corpus::configuration },
     Target {
@@ -44,6 +44,7 @@ pub const TARGETS: [Target; 12] = [
     Target { name: "protobuf", run: targets::protobuf, corpus: corpus::protobuf },
     Target { name: "proxy_objects", run: targets::proxy_objects, corpus: corpus::objects },
     Target { name: "reviews", run: targets::reviews, corpus: corpus::reviews },
+    Target { name: "what_if", run: targets::what_if, corpus: corpus::what_if },
     Target { name: "zone_shares", run: targets::zone_shares, corpus: corpus::zone_shares },
 ];
 

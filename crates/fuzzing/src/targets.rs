@@ -21,7 +21,8 @@ use zonewise_common::proxy_report::ProxyReport;
 use zonewise_controller::guard::{self, Outcome};
 use zonewise_demand::report::Report;
 use zonewise_demand::state::State;
-use zonewise_explain::{SnapshotBuilder, input};
+use zonewise_explain::what_if::{WhatIf, what_if as tried};
+use zonewise_explain::{Depth, Environment, Planner, ProxyKind, Snapshot, SnapshotBuilder, input};
 use zonewise_nft::simulated::SimulatedKernel;
 use zonewise_nft::{Family, Network};
 use zonewise_routing::{NodeLocation, ObjectReader, ServiceClaims};
@@ -30,6 +31,7 @@ use zonewise_slices::guard::{Others, ZoneAllocation};
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
+use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::zone_shares::ZoneShares;
@@ -94,6 +96,37 @@ pub(crate) fn demand(bytes: &[u8]) {
         let again = State::decode(&written).map(|state| state.encode());
         assert_eq!(again.as_ref(), Ok(&written), "{text}");
     }
+}
+
+/// What a page of the dashboard asks about the Services of the examples: an answer, or why there is none.
+pub(crate) fn what_if(bytes: &[u8]) {
+    let Ok(question) = serde_json::from_slice::<WhatIf>(bytes) else { return };
+    thread_local!(static SHOP: Snapshot = shop());
+    let planner = Planner {
+        settings: Settings::default(),
+        missing_cpu: MissingCpu::default(),
+        depth: Depth::Full,
+        proxy_kind: ProxyKind::Zonewise,
+        environment: Environment::assumed(ProxyKind::Zonewise),
+    };
+    SHOP.with(|shop| {
+        for service in shop.services() {
+            if let Ok(answer) = tried(shop, service, &planner, None, &question) {
+                assert!(serde_json::to_string(&answer.document()).is_ok());
+            }
+        }
+    });
+}
+
+/// The shop of the examples.
+fn shop() -> Snapshot {
+    let mut builder = SnapshotBuilder::default();
+    let options = input::Options { keep_json: true };
+    for bytes in crate::corpus::shop() {
+        let read = input::read("shop", &*bytes, &options, &mut |item| builder.add(item), &|_| {});
+        assert!(read.is_ok(), "{read:?}");
+    }
+    builder.finish(MissingCpu::default()).0
 }
 
 /// Lists, cut into items while they arrive. How they are divided into packets makes no difference.

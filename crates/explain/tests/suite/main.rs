@@ -6,3 +6,4 @@ mod check;
 mod input;
 mod top;
 mod truth;
+mod what_if;

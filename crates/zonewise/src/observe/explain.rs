@@ -1,26 +1,19 @@
 //! `zonewise explain`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
-use serde::Serialize;
-use zonewise_common::document::Document;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_common::similar::closest;
+use zonewise_explain::documents::{self, Explained};
 use zonewise_explain::environment::Component;
-use zonewise_explain::top::flows;
-use zonewise_explain::{
-    Cost, Depth, Environment, Explanation, Measured, Planner, Prices, ServiceOverview, Snapshot,
-    SortBy, Unmanaged, explain, overview, screens, sort, unmanaged,
-};
+use zonewise_explain::{Depth, Planner, Prices, Snapshot, SortBy, overview, screens, sort};
 use zonewise_slices::service::Service;
 
-use super::measured::{PriceFlags, PrometheusFlags, amount};
+use super::prices::PriceFlags;
 use super::source::{Source, Wanted};
 use super::{ControllerFlags, Output, ServiceName, again_and_again, print, rendered};
 use crate::args::Usage;
@@ -47,17 +40,6 @@ pub(crate) struct Explain {
     source: Source,
     #[command(flatten)]
     prices: PriceFlags,
-    /// GB per month that each Service sends and receives
-    #[arg(long, value_name = "GB", value_parser = amount, allow_negative_numbers = true)]
-    gb: Option<f64>,
-    /// CSV file with the bytes per month of each Service: lines of `namespace/service,bytes`
-    #[arg(long, value_name = "FILE")]
-    bytes: Option<PathBuf>,
-    #[command(flatten)]
-    prometheus: PrometheusFlags,
-    /// The last so much time of the Prometheus is projected to a month
-    #[arg(long, value_name = "TIME", default_value = "24h", requires = "prometheus")]
-    window: ConfigDuration,
     /// What the table of all Services is sorted by
     #[arg(
         long,
@@ -104,31 +86,6 @@ impl From<Sort> for SortBy {
     }
 }
 
-/// The document for one Service.
-#[derive(Serialize)]
-struct One<'a> {
-    environment: &'a Environment,
-    #[serde(flatten)]
-    explanation: &'a Explanation,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cost: Option<Cost>,
-}
-
-/// The document for a Service whose slices the controller does not write.
-#[derive(Serialize)]
-struct OneUnmanaged<'a> {
-    environment: &'a Environment,
-    #[serde(flatten)]
-    unmanaged: &'a Unmanaged,
-}
-
-/// The document for all Services.
-#[derive(Serialize)]
-struct All<'a> {
-    environment: &'a Environment,
-    services: &'a [ServiceOverview],
-}
-
 /// What is asked, and how it is answered.
 struct Question {
     service: Option<ServiceName>,
@@ -142,7 +99,7 @@ struct Question {
 }
 
 pub(crate) fn run(arguments: Explain) -> Result<()> {
-    let prices = prices(&arguments)?;
+    let prices = arguments.prices.prices()?;
     let Explain { service, source, output, controller, sort, watch, .. } = arguments;
     if matches!(sort, Sort::Cost) && prices.is_none() {
         return Err(Usage("--sort cost needs --cost-per-gb or --provider".into()).into());
@@ -178,45 +135,6 @@ impl Question {
     }
 }
 
-fn prices(arguments: &Explain) -> Result<Option<Prices>> {
-    let Explain { gb, bytes, prometheus, .. } = arguments;
-    let known = gb.is_some() || bytes.is_some() || prometheus.is_given();
-    let tariff = match arguments.prices.tariff()? {
-        Some(tariff) if known => tariff,
-        Some(_) => {
-            let message = "a price needs an amount: --gb (GB per Service and month), --bytes FILE, or --prometheus URL for \
-                           what was measured";
-            return Err(Usage(message.into()).into());
-        }
-        None if known => {
-            let message =
-                "--gb, --bytes and --prometheus need a price: --cost-per-gb or --provider";
-            return Err(Usage(message.into()).into());
-        }
-        None => return Ok(None),
-    };
-    let bytes = match bytes {
-        None => Default::default(),
-        Some(file) => {
-            let name = file.display().to_string();
-            let text =
-                std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-            Prices::read_bytes(&name, &text)?
-        }
-    };
-    let measured = measured(prometheus, arguments.window.0)?;
-    Ok(Some(Prices { per_gb: tariff.cross_zone, gb: *gb, bytes, measured }))
-}
-
-/// What a Prometheus has of the last so much time.
-fn measured(prometheus: &PrometheusFlags, window: Duration) -> Result<Measured> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let Some((prometheus, url)) = prometheus.client()? else { return Ok(Measured::default()) };
-        Ok(flows::of_prometheus(&prometheus, &url, window).await?.measured())
-    })
-}
-
 /// Says that amounts are projected, if they are.
 fn projected(prices: Option<&Prices>) -> String {
     let measured = prices.map(|prices| &prices.measured).filter(|all| !all.services.is_empty());
@@ -236,21 +154,19 @@ impl Question {
         planner: &Planner,
     ) -> Result<String> {
         let (environment, prices) = (&planner.environment, self.prices.as_ref());
-        if !service.is_ours() {
-            return self.one_unmanaged(&unmanaged(snapshot, service, environment)?, environment);
+        let explained = documents::explained(snapshot, service, planner, prices)?;
+        if explained.explanation().is_some() {
+            warn_of_missing(&[&service.key()], prices);
         }
-        let controller_view = planner.controller_view(snapshot, service);
-        let decision = controller_view.decide();
-        let proxy_view = snapshot.proxy_view(service);
-        let explanation = explain(&controller_view, &decision, &proxy_view, planner)?;
-        warn_of_missing(&[&explanation.service], prices);
-        let cost =
-            prices.and_then(|prices| prices.cost(&explanation.service, explanation.crossing));
         if !self.output.is_screen() {
-            let one = One { environment, explanation: &explanation, cost };
-            let document = Document::new("Explanation", one);
-            return rendered(&document, self.output);
+            return rendered(&explained.document(environment), self.output);
         }
+        let (explanation, cost) = match explained {
+            Explained::Unmanaged(unmanaged) => {
+                return Ok(screens::unmanaged(&unmanaged, environment, self.output.width()));
+            }
+            Explained::Managed { explanation, cost } => (explanation, cost),
+        };
         let mut text = screens::explanation(&explanation, environment, self.output.width());
         if let Some(cost) = cost {
             let line = format!(
@@ -261,15 +177,6 @@ impl Question {
             text.push_str(&projected(prices));
         }
         Ok(text)
-    }
-
-    fn one_unmanaged(&self, unmanaged: &Unmanaged, environment: &Environment) -> Result<String> {
-        if !self.output.is_screen() {
-            let one = OneUnmanaged { environment, unmanaged };
-            let document = Document::new("UnmanagedExplanation", one);
-            return rendered(&document, self.output);
-        }
-        Ok(screens::unmanaged(unmanaged, environment, self.output.width()))
     }
 
     fn all(
@@ -283,8 +190,7 @@ impl Question {
         let mut lines = overview(snapshot, services, planner, self.prices.as_ref())?;
         sort(&mut lines, self.sort);
         if !self.output.is_screen() {
-            let all = All { environment, services: &lines };
-            return rendered(&Document::new("Overview", all), self.output);
+            return rendered(&documents::overview(environment, &lines), self.output);
         }
         let screen = screens::overview(&lines, environment, self.output.width());
         Ok(screen + &projected(self.prices.as_ref()))

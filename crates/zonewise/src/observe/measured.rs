@@ -1,4 +1,4 @@
-//! Flags of commands that use what was measured, and prices.
+//! The Prometheus that has what was measured, on the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,8 +6,6 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use zonewise_cluster::prometheus::{Prometheus, Server};
-use zonewise_common::similar::closest;
-use zonewise_explain::{PROVIDERS, Tariff};
 
 use crate::args::Usage;
 
@@ -50,38 +48,4 @@ impl PrometheusFlags {
     pub(crate) fn is_given(&self) -> bool {
         self.prometheus.is_some()
     }
-}
-
-/// What a gigabyte costs.
-#[derive(Args)]
-pub(crate) struct PriceFlags {
-    /// Price of a GB that crosses zones, both directions together (0.02 for 2 cents)
-    #[arg(long, value_name = "MONEY", value_parser = amount, allow_negative_numbers = true)]
-    cost_per_gb: Option<f64>,
-    /// List prices of a provider instead: aws, azure or gcp
-    #[arg(long, value_name = "NAME", conflicts_with = "cost_per_gb")]
-    provider: Option<String>,
-}
-
-impl PriceFlags {
-    /// The tariff, if one is given.
-    pub(crate) fn tariff(&self) -> Result<Option<Tariff>, Usage> {
-        let Some(name) = &self.provider else { return Ok(self.cost_per_gb.map(Tariff::flat)) };
-        let names = PROVIDERS.map(|tariff| tariff.name);
-        let tariff = Tariff::of(name).ok_or_else(|| {
-            let meant = closest(name, names).map_or_else(
-                || format!("there are {}", names.join(", ")),
-                |meant| format!("did you mean {meant}?"),
-            );
-            Usage(format!(
-                "no prices of provider `{name}` are known; {meant}, or pass --cost-per-gb"
-            ))
-        });
-        tariff.map(Some)
-    }
-}
-
-pub(super) fn amount(text: &str) -> Result<f64, String> {
-    let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0);
-    amount.ok_or_else(|| format!("invalid amount `{text}`: use a number of at least 0"))
 }

@@ -13,6 +13,7 @@ pub(crate) mod explain;
 pub(crate) mod lint;
 mod measured;
 pub(crate) mod plan;
+pub(crate) mod prices;
 pub(crate) mod reasons;
 pub(crate) mod route;
 pub(crate) mod source;
@@ -138,7 +139,7 @@ pub(crate) struct ControllerFlags {
 
 impl ControllerFlags {
     /// What the flags say that runs.
-    fn assumed(&self) -> Vec<Component> {
+    pub(crate) fn assumed(&self) -> Vec<Component> {
         let mut assumed = self.as_if.assumed();
         if self.consumer.is_some() && !assumed.contains(&Component::Proxy) {
             assumed.push(Component::Proxy);
@@ -147,7 +148,7 @@ impl ControllerFlags {
     }
 
     /// Plans as that controller would. What runs in the cluster is not known yet.
-    fn planner(self, depth: Depth) -> Result<Planner, Usage> {
+    pub(crate) fn planner(self, depth: Depth) -> Result<Planner, Usage> {
         let config = configuration(self.config.as_deref(), self.slices)
             .map_err(|error| Usage(format!("{error:#}")))?;
         let other = config.settings.upstream || config.settings.guard;

@@ -3,10 +3,8 @@
 use anyhow::Result;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use serde::Serialize;
-use zonewise_common::document::Document;
 use zonewise_common::similar::closest;
-use zonewise_explain::screens;
+use zonewise_explain::{documents, screens};
 use zonewise_topology::reason::{Code, Entry, TABLE};
 
 use super::{Output, document, print};
@@ -40,19 +38,13 @@ fn code(text: &str) -> Result<Code, String> {
     })
 }
 
-/// The document.
-#[derive(Serialize)]
-struct Listed<'a> {
-    reasons: Vec<&'a Entry>,
-}
-
 pub(crate) fn run(arguments: &Reasons) -> Result<()> {
     let reasons: Vec<&Entry> = match arguments.code {
         Some(code) => vec![code.entry()],
         None => TABLE.iter().collect(),
     };
     if !arguments.output.is_screen() {
-        return document(&Document::new("Reasons", Listed { reasons }), arguments.output);
+        return document(&documents::reasons(&reasons), arguments.output);
     }
     print(&screens::reasons(&reasons))
 }

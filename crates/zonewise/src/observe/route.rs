@@ -7,14 +7,12 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use serde::Serialize;
-use zonewise_common::document::Document;
 use zonewise_common::keys::SERVICE_PROXY_NAME;
 use zonewise_common::similar::closest;
 use zonewise_explain::environment::Component;
 use zonewise_explain::{
-    Environment, Matrix, ProxyKind, RouteLine, Snapshot, location_in, matrices, matrices_of_nodes,
-    route_lines, screens,
+    Environment, Matrix, ProxyKind, RouteLine, Snapshot, documents, location_in, matrices,
+    matrices_of_nodes, route_lines, screens,
 };
 use zonewise_proxy::config::{GATES, Settings};
 use zonewise_routing::{FeatureGates, NodeLocation};
@@ -257,34 +255,16 @@ fn known(noun: &str, given: &str, names: &[&str]) -> String {
 /// The first lines of a screen, and what runs.
 type First<'a> = (&'a str, &'a Environment);
 
-#[derive(Serialize)]
-struct Routes<'a> {
-    environment: &'a Environment,
-    routes: &'a [RouteLine],
-}
-
-#[derive(Serialize)]
-struct Matrices<'a> {
-    environment: &'a Environment,
-    matrices: &'a [Matrix],
-}
-
 fn print_lines(lines: &[RouteLine], (first, here): First<'_>, output: Output) -> Result<()> {
     if !output.is_screen() {
-        return document(
-            &Document::new("Routes", Routes { environment: here, routes: lines }),
-            output,
-        );
+        return document(&documents::routes(here, lines), output);
     }
     print(&format!("{first}{}", screens::routes(lines, output.width())))
 }
 
 fn print_matrices(matrices: &[Matrix], (first, here): First<'_>, output: Output) -> Result<()> {
     if !output.is_screen() {
-        return document(
-            &Document::new("Matrices", Matrices { environment: here, matrices }),
-            output,
-        );
+        return document(&documents::matrices(here, matrices), output);
     }
     let screens: Vec<String> =
         matrices.iter().map(|matrix| screens::matrix(matrix, output.width()) + "\n").collect();

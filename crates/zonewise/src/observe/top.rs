@@ -12,7 +12,8 @@ use zonewise_common::duration::ConfigDuration;
 use zonewise_explain::top::{Flows, Top, TopBy, flows, sort_top, top};
 use zonewise_explain::{Pricing, screens};
 
-use super::measured::{PriceFlags, PrometheusFlags};
+use super::measured::PrometheusFlags;
+use super::prices::TariffFlags;
 use super::{Output, again_and_again, print, rendered};
 use crate::completion::namespaces;
 
@@ -43,7 +44,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "TIME")]
     window: Option<ConfigDuration>,
     #[command(flatten)]
-    prices: PriceFlags,
+    prices: TariffFlags,
     /// What Services are sorted by
     #[arg(long, value_enum, value_name = "BY", default_value = "crossing")]
     sort: Sort,

@@ -1,0 +1,236 @@
+//! What if: the answer is what the same functions say of objects that are so.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zonewise_explain::input::{self, Options};
+use zonewise_explain::what_if::{WhatIf, WhatIfAnswer, WhatIfError, options, what_if};
+use zonewise_explain::{Depth, Environment, Planner, Prices, ProxyKind, Snapshot, SnapshotBuilder};
+use zonewise_slices::service::Service;
+use zonewise_slices::settings::Settings;
+use zonewise_topology::capacity::MissingCpu;
+
+/// Zones `a`, `b`, `c` with so many nodes of so many cores, and so many Pods of `shop/web`, which asks for this.
+fn objects(annotations: &Value, zones: &[(usize, u64, usize)]) -> Vec<Value> {
+    let mut objects = vec![json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "web", "annotations": annotations},
+        "spec": {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"], "selector": {"app": "web"},
+            "ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
+    })];
+    let mut number = 0;
+    for (zone, (nodes, cores, pods)) in ["a", "b", "c"].iter().zip(zones) {
+        for node in 0..*nodes {
+            objects.push(json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": format!("{zone}{node}"), "labels": {"topology.kubernetes.io/zone": zone}},
+                "status": {"allocatable": {"cpu": cores.to_string()}, "conditions": [{"type": "Ready", "status": "True"}]},
+            }));
+        }
+        for pod in 0..*pods {
+            number += 1;
+            objects.push(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": format!("web-{number:03}"), "namespace": "shop", "uid": format!("p{number}"), "labels": {"app": "web"}},
+                "spec": {"nodeName": format!("{zone}{}", pod % nodes.max(&1))},
+                "status": {"phase": "Running", "podIPs": [{"ip": format!("10.244.0.{number}")}], "conditions": [{"type": "Ready", "status": "True"}]},
+            }));
+        }
+    }
+    objects
+}
+
+fn snapshot(objects: &[Value]) -> Snapshot {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    let mut builder = SnapshotBuilder::default();
+    let kept = Options { keep_json: true };
+    input::read("f", list.as_bytes(), &kept, &mut |item| builder.add(item), &|_| ()).unwrap();
+    builder.finish(MissingCpu::Refuse).0
+}
+
+fn planner() -> Planner {
+    Planner {
+        settings: Settings::default(),
+        missing_cpu: MissingCpu::Refuse,
+        depth: Depth::Full,
+        proxy_kind: ProxyKind::Zonewise,
+        environment: Environment::assumed(ProxyKind::Zonewise),
+    }
+}
+
+fn ask(objects: &[Value], question: &Value) -> Result<WhatIfAnswer, WhatIfError> {
+    let snapshot = snapshot(objects);
+    let service: Arc<Service> = snapshot.service(&("shop".into(), "web".into())).unwrap();
+    let prices = Prices { per_gb: 0.02, gb: Some(500.0), ..Prices::default() };
+    let question: WhatIf = serde_json::from_value(question.clone()).unwrap();
+    what_if(&snapshot, &service, &planner(), Some(&prices), &question)
+}
+
+/// What matters of one side of an answer.
+fn figures(side: &Value) -> Value {
+    let explanation = &side["plan"]["explanation"];
+    let from = side["matrices"][0]["from"].as_array().cloned().unwrap_or_default();
+    let rows: Vec<Value> =
+        from.iter().map(|row| json!([row["zone"], row["share"], row["to"], row["mode"]])).collect();
+    json!({
+        "asked": explanation["asked"], "reason": explanation["reason"], "zones": explanation["zones"], "rows": rows,
+        "inZone": side["inZone"], "maxOverload": side["maxOverload"], "best": side["best"], "cost": side["cost"],
+    })
+}
+
+const AUTO: &str = "service.kubernetes.io/topology-mode";
+
+/// Every question is compared with a cluster that really is so.
+#[test]
+fn the_answer_is_that_of_objects_that_are_so() {
+    let start = [(2, 4, 4), (2, 4, 4), (2, 2, 2)];
+    let auto = json!({AUTO: "Auto"});
+    let balanced = json!({"zonewise.dev/routing-preference": "zonewise.dev/balanced"});
+    let subsets = json!({"endpointslice.kubernetes.io/subsetting": "Auto", "zonewise.dev/starting-threshold": "3", "zonewise.dev/padding": "1"});
+    let rows: [(Value, &Value, [(usize, u64, usize); 3]); 10] = [
+        (json!({}), &auto, start),
+        (json!({"endpoints": {"a": 7}}), &auto, [(2, 4, 7), start[1], start[2]]),
+        (json!({"endpoints": {"a": 1, "b": 0}}), &auto, [(2, 4, 1), (2, 4, 0), start[2]]),
+        (json!({"nodes": {"c": 5}}), &auto, [start[0], start[1], (5, 2, 2)]),
+        (json!({"nodes": {"a": 1}}), &auto, [(1, 4, 4), start[1], start[2]]),
+        (json!({"cores": {"b": 16}}), &auto, [start[0], (2, 8, 4), start[2]]),
+        (json!({"lost": ["c"]}), &auto, [start[0], start[1], (0, 0, 0)]),
+        (
+            json!({"ask": {"key": "zonewise.dev/routing-preference", "value": "zonewise.dev/balanced"}}),
+            &balanced,
+            start,
+        ),
+        (json!({"ask": {"key": ""}}), &json!({}), start),
+        (
+            json!({"ask": {"key": "endpointslice.kubernetes.io/subsetting", "value": "Auto", "startingThreshold": 3, "padding": 1}, "endpoints": {"c": 4}}),
+            &subsets,
+            [start[0], start[1], (2, 2, 4)],
+        ),
+    ];
+    for (question, annotations, zones) in rows {
+        let answer = ask(&objects(&auto, &start), &question).unwrap();
+        let answer = serde_json::to_value(answer.document()).unwrap();
+        let so = ask(&objects(annotations, &zones), &json!({})).unwrap();
+        let so = serde_json::to_value(so.document()).unwrap();
+        assert_eq!(figures(&answer["then"]), figures(&so["now"]), "{question}");
+        let asis =
+            serde_json::to_value(ask(&objects(&auto, &start), &json!({})).unwrap().document())
+                .unwrap();
+        assert_eq!(
+            figures(&answer["now"]),
+            figures(&asis["now"]),
+            "{question}: now does not depend on it"
+        );
+    }
+}
+
+#[test]
+fn demand_changes_where_traffic_goes_and_not_the_decision() {
+    let objects = objects(&json!({AUTO: "Auto"}), &[(2, 4, 4), (2, 4, 4), (2, 4, 4)]);
+    let answer = ask(&objects, &json!({"demand": {"a": 60, "b": 20, "c": 20}})).unwrap();
+    let answer = serde_json::to_value(answer.document()).unwrap();
+    let shares: Vec<&Value> = answer["then"]["matrices"][0]["from"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| &row["share"])
+        .collect();
+    assert_eq!(shares, [&json!(0.6), &json!(0.2), &json!(0.2)]);
+    assert_eq!(answer["then"]["maxOverload"], json!(0.8), "a's four endpoints carry 60 %");
+    assert_eq!(
+        answer["then"]["plan"]["explanation"]["zones"],
+        answer["now"]["plan"]["explanation"]["zones"]
+            .clone()
+            .as_array()
+            .map(|zones| {
+                let overloads = [0.8, -0.4, -0.4];
+                Value::from(
+                    zones
+                        .iter()
+                        .zip(overloads)
+                        .map(|(zone, overload)| {
+                            let mut zone = zone.clone();
+                            zone["overload"] = json!(overload);
+                            zone
+                        })
+                        .collect::<Vec<_>>(),
+                )
+            })
+            .unwrap()
+    );
+}
+
+#[test]
+fn the_change_is_told_in_words_and_as_yaml() {
+    let objects = objects(&json!({AUTO: "Auto"}), &[(2, 4, 4), (2, 4, 4), (2, 2, 2)]);
+    let question = json!({
+        "endpoints": {"a": 5}, "nodes": {"b": 3}, "lost": ["c"],
+        "ask": {"key": "zonewise.dev/routing-preference", "value": "zonewise.dev/balanced"},
+    });
+    let answer = ask(&objects, &question).unwrap();
+    assert_eq!(
+        answer.changes,
+        [
+            "asks for zonewise.dev/balanced (zonewise.dev/routing-preference) instead of Auto (service.kubernetes.io/topology-mode)",
+            "zone c is lost",
+            "3 nodes in b instead of 2",
+            "5 endpoints in a instead of 4",
+        ]
+    );
+    let told: String = answer.changes.iter().map(|change| format!("# {change}\n")).collect();
+    let expected = told
+        + "\
+# kubectl -n shop annotate service web service.kubernetes.io/topology-mode-
+apiVersion: v1
+kind: Service
+metadata:
+  name: web
+  namespace: shop
+  annotations:
+    zonewise.dev/routing-preference: zonewise.dev/balanced
+";
+    assert_eq!(answer.yaml, expected);
+}
+
+#[test]
+fn what_cannot_be_tried_is_refused_with_the_cause() {
+    let objects = objects(&json!({}), &[(1, 4, 1), (1, 4, 1), (1, 4, 1)]);
+    let rows = [
+        (
+            json!({"endpoints": {"a": 1999, "b": 2}}),
+            "2001 endpoints is more than the 2000 that can be tried at once",
+        ),
+        (json!({"endpoints": {"a": u64::MAX, "b": u64::MAX}}), "is more than the 2000"),
+        (json!({"nodes": {"a": 1001}}), "1001 nodes in a is more than the 1000"),
+        (json!({"cores": {"a": -0.5}}), "the figure of zone `a` must be a number of at least 0"),
+        (json!({"cores": {"a": 1e300}}), "is more than the 1000000"),
+        (json!({"lost": ["moon"]}), "no node is in zone `moon`"),
+        (
+            json!({"ask": {"key": "app"}}),
+            "`app` is not a key that asks for routing; use one of service.kubernetes.io/topology-mode, ",
+        ),
+        (
+            json!({"ask": {"key": AUTO, "value": "x".repeat(257)}}),
+            "a value of 257 bytes is more than the 256",
+        ),
+    ];
+    for (question, expected) in rows {
+        let error = ask(&objects, &question).map(|answer| answer.changes).unwrap_err().to_string();
+        assert!(error.contains(expected), "{question}: {error}");
+    }
+}
+
+/// Every option that is offered is one that the controller understands.
+#[test]
+fn the_controller_understands_every_option() {
+    let objects = objects(&json!({}), &[(2, 4, 6), (2, 4, 6), (2, 4, 6)]);
+    for option in options() {
+        let question = json!({"ask": {"key": option.key, "value": option.value}});
+        let answer = ask(&objects, &question).unwrap();
+        let explanation = &answer.then.plan.explanation;
+        assert!(explanation.notes.is_empty(), "{question}: {:?}", explanation.notes);
+        if !option.key.is_empty() {
+            assert_eq!(explanation.numbers.asked.value, option.value);
+        }
+    }
+}
