@@ -8,6 +8,7 @@
 //!  health    /healthz /livez /readyz over HTTP, and /metrics on a port of its own
 //!  server    the HTTP server of these and other pages, and their protection
 //!  posts     an HTTPS server for documents that programs post
+//!  web       an HTTP server for a page of people, whose answers may go on
 //!  tls       the certificate of protected pages and of that server
 //!  file      a configuration file ─► its contents, or an error with line and column
 //!  shutdown  SIGTERM, SIGINT ─► shutting down ─► forced (second signal, or the grace period is over)
@@ -45,3 +46,4 @@ pub mod posts;
 pub mod server;
 pub mod shutdown;
 pub mod tls;
+pub mod web;

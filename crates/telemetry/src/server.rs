@@ -36,7 +36,7 @@ use crate::tls::Tls;
 
 /// The content type of plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
-const NOSNIFF: HeaderName = HeaderName::from_static("x-content-type-options");
+pub(crate) const NOSNIFF: HeaderName = HeaderName::from_static("x-content-type-options");
 
 /// A request for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Page {
         refused
     }
 
-    fn into_response(self) -> Response<Full<Bytes>> {
+    pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(Bytes::from(self.body)));
         *response.status_mut() =
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -386,7 +386,7 @@ impl<H: PageHandler> Pages<H> {
 }
 
 /// The token of `Authorization: Bearer TOKEN`.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
