@@ -35,14 +35,50 @@ pub async fn authenticate(
 /// Whether a user may read a path that is no resource, such as `/metrics`.
 pub async fn may_get(client: &Client, user: UserInfo, path: &str) -> Result<bool, ApiError> {
     let asked = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
-    let spec = SubjectAccessReviewSpec {
+    let spec = SubjectAccessReviewSpec { non_resource_attributes: Some(asked), ..about(user) };
+    is_allowed(client, spec).await
+}
+
+/// Whether a user may list a resource. An empty namespace stands for all of them.
+pub async fn may_list(
+    client: &Client,
+    user: &UserInfo,
+    group: &str,
+    resource: &str,
+    namespace: &str,
+) -> Result<bool, ApiError> {
+    let asked = resource_attributes("list", group, resource, namespace);
+    let spec = SubjectAccessReviewSpec { resource_attributes: Some(asked), ..about(user.clone()) };
+    is_allowed(client, spec).await
+}
+
+fn resource_attributes(
+    verb: &str,
+    group: &str,
+    resource: &str,
+    namespace: &str,
+) -> ResourceAttributes {
+    ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        ..ResourceAttributes::default()
+    }
+}
+
+/// A question about a user.
+fn about(user: UserInfo) -> SubjectAccessReviewSpec {
+    SubjectAccessReviewSpec {
         user: user.username,
         uid: user.uid,
         groups: user.groups,
         extra: user.extra,
-        non_resource_attributes: Some(asked),
         ..SubjectAccessReviewSpec::default()
-    };
+    }
+}
+
+async fn is_allowed(client: &Client, spec: SubjectAccessReviewSpec) -> Result<bool, ApiError> {
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let status = review_at(client, path, &review).await?.status.unwrap_or_default();
@@ -57,13 +93,7 @@ pub async fn may_i(
     resource: &str,
     namespace: &str,
 ) -> Result<bool, ApiError> {
-    let asked = ResourceAttributes {
-        verb: Some(verb.to_owned()),
-        group: Some(group.to_owned()),
-        resource: Some(resource.to_owned()),
-        namespace: Some(namespace.to_owned()),
-        ..ResourceAttributes::default()
-    };
+    let asked = resource_attributes(verb, group, resource, namespace);
     let spec = SelfSubjectAccessReviewSpec {
         resource_attributes: Some(asked),
         ..SelfSubjectAccessReviewSpec::default()
