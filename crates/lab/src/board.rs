@@ -77,6 +77,8 @@ pub(crate) struct Board {
     ended: Vec<ActResult>,
     /// Index of the Service whose matrix and endpoints are shown.
     pub(crate) selected: usize,
+    /// The address of the page, if there is one.
+    pub(crate) page: Option<String>,
     /// The user has paused the scenario.
     pub(crate) paused: bool,
     /// The last error of the API server, until a request succeeds again.
@@ -338,6 +340,7 @@ impl Board {
             failed: self.failed,
             programming: self.observation.programming,
             kubectl: self.kubectl.clone(),
+            page: self.page.clone(),
             paused: self.paused,
             help: false,
             trouble: self.trouble.clone(),

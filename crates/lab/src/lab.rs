@@ -18,6 +18,7 @@ use zonewise_telemetry::shutdown::Shutdown;
 use crate::api::{Api, NODES, SERVICES};
 use crate::cluster::{Access, Cluster, clear};
 use crate::directory::{self, HOSTS, LabDirectory, ZONES};
+use crate::page::Page;
 use crate::picture::{side_by_side, svg};
 use crate::runner::Runner;
 use crate::scenario::Scenario;
@@ -36,6 +37,8 @@ pub struct Options {
     pub api: Option<PathBuf>,
     /// Use that API server even if it holds objects that no lab has made.
     pub force: bool,
+    /// Where the page is served, if it is.
+    pub page: Option<SocketAddr>,
     /// A directory for a picture of each act.
     pub pictures: Option<PathBuf>,
 }
@@ -46,6 +49,8 @@ pub trait ProgressListener: Send + Sync {
     fn doing(&self, what: &str);
     /// The cluster is up, and can be reached with this kubectl command.
     fn ready(&self, kubectl: &str);
+    /// The page of the lab is at this address.
+    fn page(&self, url: &str);
     /// An act has ended.
     fn ended(&self, result: &ActResult);
 }
@@ -121,6 +126,16 @@ async fn play(
     let scenario = options.scenario.clone();
     let runner = Runner::new(Arc::clone(&cluster), scenario, kubectl, hosts, started);
     let views = runner.views();
+    let page = match options.page {
+        Some(address) => {
+            let client = cluster.api.client().clone();
+            let page = Page::start(address, client, runner.views()).await?;
+            listener.page(&page.url);
+            runner.board().lock().page = Some(page.url.clone());
+            Some(page)
+        }
+        None => None,
+    };
     let screen = match options.interactive {
         true => Some(
             show(&runner, quit.clone())
@@ -147,6 +162,7 @@ async fn play(
         let _ = tokio::task::spawn_blocking(move || screen.join()).await;
     }
     let summary = runner.summary();
+    drop(page);
     let end = async {
         runner.stop().await;
         if let Ok(cluster) = Arc::try_unwrap(cluster) {

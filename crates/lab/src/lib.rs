@@ -9,7 +9,7 @@
 //!                │                                                   ▼
 //!                ├── board   ◄── traffic: clients in every zone ─► kernel rules ─► servers
 //!                ▼
-//!              View ─► screen (terminal), picture (SVG), report (table, JSON)
+//!              View ─► screen (terminal), page (browser), picture (SVG), report (table, JSON)
 //! ```
 //!
 //! Network namespaces exist only as open descriptors of this process. However the process ends, the kernel
@@ -24,6 +24,7 @@ mod kubelet;
 pub mod lab;
 mod measure;
 mod objects;
+mod page;
 mod picture;
 mod prediction;
 pub mod preflight;

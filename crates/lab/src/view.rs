@@ -39,6 +39,8 @@ pub struct View {
     pub programming: Option<Programming>,
     /// How to reach the cluster: `kubectl --kubeconfig=…`.
     pub kubectl: String,
+    /// The address of the page, if there is one.
+    pub page: Option<String>,
     /// The user has paused the scenario.
     pub paused: bool,
     /// The user has asked for help.
@@ -78,7 +80,7 @@ pub enum Phase {
 }
 
 /// A zone, as it is shown.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ZoneView {
     /// Its name.
     pub name: String,

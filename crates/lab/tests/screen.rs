@@ -436,6 +436,7 @@ prop_compose! {
             programming: paused.then_some(Programming { mean: rate, count: 1 }),
             help: share > 2.0,
             title, act, services, selected, matrix, endpoints, history, rate, kubectl, paused, trouble,
+            page: None,
         }
     }
 }

@@ -76,6 +76,12 @@ pub(crate) enum Command {
     /// Reads what the proxies of zonewise have counted by Service, by way of the API server, or a
     /// Prometheus that scrapes them.
     Top(Box<crate::observe::top::TopArgs>),
+    /// Serve a page that shows where traffic goes, why, and what if
+    ///
+    /// For a cluster, as it changes, or for files. Every figure on it is one of explain, route and plan. It is
+    /// served on this machine alone, unless another address is given: then people need a token of the cluster, and see
+    /// the namespaces whose Services they may list.
+    Dashboard(Box<crate::dashboard::Dashboard>),
     /// Find settings in manifests that will have no effect
     ///
     /// Misspelt keys and values, keys that another key overrides, keys set as labels or on other kinds

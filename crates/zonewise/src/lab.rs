@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -97,6 +98,13 @@ struct LabFlags {
     /// Use it all the same
     #[arg(long, requires = "api")]
     force: bool,
+    /// Address of the page that shows in a browser what the terminal shows, and more [default: 127.0.0.1:8464; without a
+    /// terminal, no page]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "no_page")]
+    page: Option<SocketAddr>,
+    /// Serve no page
+    #[arg(long)]
+    no_page: bool,
     /// Write a picture (SVG) of each act's screen into this folder
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
@@ -201,13 +209,26 @@ fn options(flags: &LabFlags) -> anyhow::Result<Options> {
             .with_context(|| format!("cannot make {}", folder.display()))?;
     }
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let interactive = terminal && flags.duration.is_none() && flags.output == Form::Table;
     Ok(Options {
         scenario,
-        interactive: terminal && flags.duration.is_none() && flags.output == Form::Table,
+        interactive,
+        page: page_address(flags, interactive)?,
         api: flags.api.clone().map(std::path::absolute).transpose()?,
         force: flags.force,
         pictures: flags.pictures.clone(),
     })
+}
+
+/// Where the page is served: for people at a terminal, unless they want none, or where they say.
+fn page_address(flags: &LabFlags, interactive: bool) -> Result<Option<SocketAddr>, Usage> {
+    let usual = || (interactive && !flags.no_page).then_some(crate::dashboard::ADDRESS);
+    match flags.page.or_else(usual) {
+        Some(address) if !address.ip().is_loopback() => Err(Usage(format!(
+            "{address} can be reached from other machines, and the page of a lab is for this one: use 127.0.0.1"
+        ))),
+        address => Ok(address),
+    }
 }
 
 /// Says what goes on, on standard error; the terminal's screen says it better.
@@ -226,6 +247,10 @@ impl ProgressListener for Speaker {
                 "lab: the cluster is up; look at it with\n  {kubectl} get nodes,services,endpointslices"
             ));
         }
+    }
+
+    fn page(&self, url: &str) {
+        complain(&format!("lab: the page is at {url}"));
     }
 
     fn ended(&self, result: &ActResult) {

@@ -10,6 +10,7 @@ mod apiserver;
 mod args;
 mod completion;
 mod controller;
+mod dashboard;
 mod guard;
 #[cfg(feature = "lab")]
 mod lab;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Command::Evacuate(arguments) => observe::evacuate::run(*arguments),
         Command::Restore(arguments) => observe::evacuate::restore(&arguments),
         Command::Reasons(arguments) => observe::reasons::run(&arguments),
+        Command::Dashboard(arguments) => dashboard::run(*arguments),
         Command::Explain(arguments) => observe::explain::run(*arguments),
         #[cfg(feature = "lab")]
         Command::Lab(arguments) => lab::run(*arguments),

@@ -6,7 +6,7 @@ use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use zonewise_topology::words::grouped;
 
-use super::pen::{BAD, BOLD, DIM, WARN, clean, of_failed, of_share, spread};
+use super::pen::{BAD, BOLD, DIM, HINT, WARN, clean, of_failed, of_share, spread};
 use crate::view::View;
 use crate::words::{percent_or_bound, seconds};
 
@@ -29,7 +29,8 @@ fn state(view: &View) -> Vec<Span<'static>> {
     let paused = view.paused.then(|| Span::styled("PAUSED", WARN.add_modifier(Modifier::BOLD)));
     let clock = view.clock.as_secs();
     let clock = Span::raw(format!("{:02}:{:02}", clock / 60, clock % 60));
-    programming.into_iter().chain(paused).chain([clock]).collect()
+    let page = view.page.as_deref().map(|page| Span::styled(clean(page), HINT));
+    page.into_iter().chain(programming).chain(paused).chain([clock]).collect()
 }
 
 fn act(view: &View) -> Line<'static> {
