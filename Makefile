@@ -11,7 +11,7 @@ RELEASE := target/release-files
 
 PREFIX := /usr/local
 
-.PHONY: help run test test-long cluster cluster-down e2e e2e-smoke fuzz bench lint advisories docs install image manifests archives \
+.PHONY: help run test test-long cluster cluster-down e2e e2e-smoke fuzz bench lint advisories docs pictures install image manifests archives \
 	release-files simulate simulate-faults simulate-kep soak
 
 help: ## Show this list
@@ -117,6 +117,10 @@ release-files: ## Everything that a release has, in target/release-files (ARCH="
 	@scripts/setup build
 	@OUTPUT=$(RELEASE) scripts/image $(ARCH)
 	@$(MAKE) --no-print-directory archives
+
+pictures: ## Take the pictures of the dashboard in docs/pictures anew, with Chromium
+	@scripts/setup tests
+	@UPDATE_PICTURES=1 cargo test --locked --quiet --workspace --test suite -- dashboard::pictures
 
 docs: ## Build the API documentation, and renew the generated pages in docs/
 	@scripts/setup build

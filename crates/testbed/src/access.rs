@@ -17,10 +17,13 @@ pub enum User {
     Proxy,
     /// The service account of the read-only commands, likewise.
     Observer,
+    /// The service account of the dashboard, likewise.
+    Dashboard,
 }
 
 impl User {
-    pub(crate) const ALL: [Self; 4] = [Self::Admin, Self::Controller, Self::Proxy, Self::Observer];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Admin, Self::Controller, Self::Proxy, Self::Observer, Self::Dashboard];
 
     /// The user name at the API server.
     #[must_use]
@@ -30,13 +33,14 @@ impl User {
             Self::Controller => "system:serviceaccount:zonewise-system:zonewise-controller",
             Self::Proxy => "system:serviceaccount:zonewise-system:zonewise-proxy",
             Self::Observer => "system:serviceaccount:zonewise-system:zonewise-observer",
+            Self::Dashboard => "system:serviceaccount:zonewise-system:zonewise-dashboard",
         }
     }
 
     pub(crate) fn groups(self) -> &'static str {
         match self {
             Self::Admin => "system:masters",
-            Self::Controller | Self::Proxy | Self::Observer => {
+            Self::Controller | Self::Proxy | Self::Observer | Self::Dashboard => {
                 "system:serviceaccounts,system:serviceaccounts:zonewise-system,system:authenticated"
             }
         }
@@ -50,6 +54,7 @@ impl fmt::Display for User {
             Self::Controller => "controller",
             Self::Proxy => "proxy",
             Self::Observer => "observer",
+            Self::Dashboard => "dashboard",
         })
     }
 }

@@ -54,6 +54,7 @@ impl Keys {
             User::Controller => &self.tokens[1],
             User::Proxy => &self.tokens[2],
             User::Observer => &self.tokens[3],
+            User::Dashboard => &self.tokens[4],
         }
     }
 }

@@ -9,6 +9,7 @@
 //!                                                         objects     Nodes, Pods, Services, slices to edit
 //!                                                         eventually  waiting for a state
 //!                                                         traffic     where traffic goes with stored slices
+//!                                                         browser     Chromium, for the page of the dashboard
 //!                                                         page        parts of pages that the code writes
 //! ```
 //!
@@ -20,6 +21,7 @@
 //! terminate stays terminating until it is deleted for good.
 
 mod access;
+mod browser;
 mod cluster;
 mod eventually;
 mod gate;
@@ -37,6 +39,7 @@ pub mod table;
 pub mod traffic;
 
 pub use access::User;
+pub use browser::{Keystroke, Tab};
 pub use cluster::{Cluster, Options};
 pub use eventually::{eventually, eventually_equals};
 pub use gate::Gate;

@@ -7,6 +7,7 @@
 
 mod cluster;
 mod controller;
+mod dashboard;
 mod demand;
 mod deploy;
 mod differential;

@@ -89,6 +89,10 @@ const ASKED: [&str; 2] =
 const OBSERVER: &str = "ServiceAccount zonewise-observer, ClusterRole zonewise-observer, \
     ClusterRoleBinding zonewise-observer, Role zonewise-observer, RoleBinding zonewise-observer";
 
+const DASHBOARD: &str = "ServiceAccount zonewise-dashboard, ClusterRole zonewise-dashboard, \
+    ClusterRoleBinding zonewise-dashboard, Role zonewise-dashboard, RoleBinding zonewise-dashboard, \
+    Deployment zonewise-dashboard, Service zonewise-dashboard";
+
 #[test]
 fn the_chart_has_no_fault_that_helm_knows() {
     for mode in ["none", "beside", "replace"] {
@@ -113,6 +117,7 @@ fn values_say_which_objects_there_are() {
         (vec![bare[1], "controller.mode=observe"], [OBSERVE, BUDGET].join(", ")),
         (vec!["controller.podDisruptionBudget.enabled=false"], [CONTROLLER, OBSERVER].join(", ")),
         (vec![bare[0]], OBSERVER.into()),
+        (vec![bare[0], bare[1], "dashboard.enabled=true"], DASHBOARD.into()),
         (vec![bare[0], bare[1], "proxy.mode=replace", PLACE[0], PLACE[1]], PROXY.into()),
         (vec![bare[0], bare[1], "proxy.mode=beside", PLACE[0], PLACE[1]], PROXY.into()),
         // As with --reuse-values from a chart that had no such values.

@@ -1,0 +1,92 @@
+//! A page for others: TLS, a token of the cluster, and the namespaces that its bearer may list.
+
+use serde_json::{Value, json};
+use zonewise_testbed::objects::{namespace, service};
+use zonewise_testbed::{Cluster, Tab, User, manifests};
+
+use super::Dashboard;
+use crate::observe::run::run;
+
+const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/dashboard/rbac.yaml");
+
+/// Lets the observer's account view one namespace.
+fn view_of(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "view", "namespace": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "looks"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": User::Observer.name()}],
+    })
+}
+
+/// What the ClusterRole `view` allows of what the page shows; kube-controller-manager makes that one, and none runs here.
+fn looks() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "looks"},
+        "rules": [
+            {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list"]},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list"]},
+        ],
+    })
+}
+
+/// Types a token into the page.
+fn enter(tab: &mut Tab, token: &str) {
+    tab.click("#token").unwrap();
+    tab.write(token).unwrap();
+    tab.click(".token button").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_see_the_namespaces_that_they_may_list_and_no_others() {
+    let cluster = Cluster::start().await.unwrap();
+    let mut objects = manifests(ROLES).unwrap();
+    objects.extend([namespace("shop"), namespace("secret"), looks(), view_of("shop")]);
+    objects.extend([service("shop", "web", "web"), service("secret", "hidden", "web")]);
+    cluster.create(&objects).await.unwrap();
+    let kubeconfig = cluster.kubeconfig(User::Dashboard).unwrap();
+    // TLS by a certificate of its own: the address is not one of loopback.
+    let dashboard =
+        Dashboard::start_at("0.0.0.0:0", &["--kubeconfig", kubeconfig.to_str().unwrap()]);
+    assert!(dashboard.url.starts_with("https://"), "{}", dashboard.url);
+    let mut tab = Tab::start().unwrap();
+    tab.open(&dashboard.url.replace("0.0.0.0", "127.0.0.1")).unwrap();
+    tab.until_text("#connection", "Token needed").unwrap();
+    assert_eq!(tab.evaluate("document.querySelectorAll('.rows .row').length").unwrap(), 0);
+
+    enter(&mut tab, "nonsense");
+    tab.until_text("#trouble", "the API server does not accept the token").unwrap();
+    enter(&mut tab, cluster.token(User::Observer));
+    tab.until_text(".list", "shop/web").unwrap();
+    let all = tab.evaluate("document.querySelector('.list').innerText").unwrap();
+    assert!(!all.to_string().contains("hidden"), "{all}");
+
+    let token = cluster.token(User::Observer);
+    let mut ask = |path: &str, token: &str| {
+        let expression = format!(
+            "fetch('/api/v1/{path}', {{headers: {{authorization: 'Bearer {token}'}}}})\
+             .then(async (answer) => answer.status + ' ' + await answer.text())"
+        );
+        tab.evaluate(&expression).unwrap().as_str().unwrap().to_owned()
+    };
+    let overview = ask("overview", token);
+    assert!(
+        overview.starts_with("200")
+            && overview.contains("shop/web")
+            && !overview.contains("hidden"),
+        "{overview}"
+    );
+    let same = ask("service?name=secret%2Fnone", token).replace("none", "hidden");
+    assert_eq!(ask("service?name=secret%2Fhidden", token), same, "whether it exists is not told");
+    assert!(ask("service?name=shop%2Fweb", token).starts_with("200"));
+    assert!(ask("overview", cluster.token(User::Admin)).contains("secret/hidden"));
+    assert!(ask("overview", cluster.token(User::Proxy)).starts_with("403"));
+    assert!(ask("overview", "").starts_with("401"));
+}
+
+#[test]
+fn files_are_not_shown_to_others() {
+    let ran = run(&["dashboard", "-f", "examples/shop", "--address", "0.0.0.0:0"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("files have none: use 127.0.0.1"), "{}", ran.err);
+}

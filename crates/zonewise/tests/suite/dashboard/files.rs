@@ -1,0 +1,258 @@
+//! The page of files: what it shows is what the commands print, and every way to use it works.
+
+use serde_json::Value;
+use zonewise_testbed::{Keystroke, Tab};
+
+use super::{Dashboard, SHOP, assert_quiet, tab};
+use crate::observe::run::run;
+
+fn document(command: &[&str]) -> Value {
+    let ran = run(&[command, &SHOP[..], &["-o", "json"][..]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    serde_json::from_str(&ran.out).unwrap()
+}
+
+fn percent(part: &Value) -> String {
+    format!("{:.0}\u{a0}%", part.as_f64().unwrap() * 100.0)
+}
+
+/// The text of all elements that match a selector.
+fn texts(tab: &mut Tab, selector: &str) -> Vec<String> {
+    let selector = Value::from(selector);
+    let all = tab
+        .evaluate(&format!("[...document.querySelectorAll({selector})].map((e) => e.innerText)"));
+    let all = all.unwrap();
+    all.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_overview_shows_what_explain_prints() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "");
+    tab.until("document.querySelectorAll('.rows .row').length === 6").unwrap();
+    let printed = document(&["explain"]);
+    let names: Vec<String> = printed["services"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| line["service"].as_str().unwrap().to_owned())
+        .collect();
+    // Both begin with what can gain most.
+    assert_eq!(texts(&mut tab, ".rows .row a"), names);
+    let shares: Vec<String> = printed["services"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| percent(&line["inZone"]))
+        .collect();
+    assert_eq!(texts(&mut tab, ".rows .c-share .number"), shares);
+    let asked = tab.evaluate("fetch('/api/v1/overview').then((answer) => answer.json())").unwrap();
+    let by_name = |document: &Value| {
+        let mut lines = document["services"].as_array().unwrap().clone();
+        lines.sort_by_key(|line| line["service"].as_str().unwrap().to_owned());
+        lines
+    };
+    assert_eq!(by_name(&asked), by_name(&printed), "the very document");
+    tab.until_text("#connection", "From files").unwrap();
+    assert_quiet(&tab);
+}
+
+#[test]
+fn a_search_a_filter_and_an_order_are_in_the_address() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "");
+    tab.until("document.querySelectorAll('.rows .row').length === 6").unwrap();
+    tab.press(Keystroke::SLASH).unwrap();
+    tab.write("web").unwrap();
+    tab.until("document.querySelectorAll('.rows .row').length === 1").unwrap();
+    tab.reload().unwrap();
+    tab.until("document.querySelectorAll('.rows .row').length === 1").unwrap();
+    tab.open(&dashboard.url).unwrap();
+    tab.click("[data-filter=ignored]").unwrap();
+    tab.until_text(".rows .row a", "shop/typo").unwrap();
+    tab.click("[data-filter=ignored]").unwrap();
+    tab.click("[data-sort=overload]").unwrap();
+    tab.until_text(".rows .row a", "shop/cart").unwrap();
+    assert_quiet(&tab);
+}
+
+#[test]
+fn the_page_of_a_service_shows_what_route_and_explain_print() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "");
+    tab.click("a[href='#/service/shop/cart']").unwrap();
+    tab.until_text("h1", "shop/cart").unwrap();
+    tab.until("document.querySelector('.matrix') !== null").unwrap();
+    let matrix = document(&["route", "--matrix", "--service", "shop/cart"]);
+    for row in matrix["matrices"][0]["from"].as_array().unwrap() {
+        for (to, part) in row["to"].as_object().unwrap() {
+            let cell =
+                format!(".heat[data-from='{}'][data-to='{to}']", row["zone"].as_str().unwrap());
+            assert_eq!(tab.text(&cell).unwrap(), percent(part), "{cell}");
+        }
+    }
+    let explanation = document(&["explain", "shop/cart"]);
+    let why = tab.text("#why").unwrap();
+    assert!(why.contains(explanation["verdict"]["sentence"].as_str().unwrap()), "{why}");
+    assert_eq!(texts(&mut tab, ".endpoint").len(), 10);
+    let asked = tab
+        .evaluate("fetch('/api/v1/service?name=shop%2Fcart').then((answer) => answer.json())")
+        .unwrap();
+    assert_eq!(asked["explanation"], explanation, "the very document");
+    assert_eq!(asked["matrices"], matrix);
+    assert_eq!(asked["plan"], document(&["plan", "--service", "shop/cart"]));
+    tab.press(Keystroke::ESCAPE).unwrap();
+    tab.until_text("h1", "Services").unwrap();
+    assert_quiet(&tab);
+}
+
+#[test]
+fn what_if_follows_the_hand_and_a_link_reproduces_it() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "#/service/shop/cart");
+    tab.click("a[href='#/what-if/shop/cart']").unwrap();
+    tab.until("document.querySelector('#outcome') !== null").unwrap();
+    tab.drag("#endpoints-eu-a", 1.0).unwrap();
+    tab.until_text(".changes", "endpoints in eu-a instead of 4").unwrap();
+    let by_mouse = tab.evaluate("document.querySelector('#endpoints-eu-a').value").unwrap();
+    assert_eq!(by_mouse, "12", "three times what it has");
+    tab.press(Keystroke::LEFT).unwrap();
+    tab.until_text(".changes", "11 endpoints in eu-a instead of 4").unwrap();
+    tab.click("#lost-eu-c").unwrap();
+    tab.until_text(".changes", "zone eu-c is lost").unwrap();
+    tab.evaluate("(() => { const s = document.querySelector('#ask'); s.value = [...s.options].find((o) => o.textContent.endsWith('/balanced')).value; s.dispatchEvent(new Event('change')) })()").unwrap();
+    tab.until_text("#yaml", "zonewise.dev/routing-preference: zonewise.dev/balanced").unwrap();
+    let outcome = tab.text("#outcome").unwrap();
+    tab.reload().unwrap();
+    tab.until("document.querySelector('#outcome') !== null && document.querySelectorAll('.changes li').length === 3").unwrap();
+    assert_eq!(tab.text("#outcome").unwrap(), outcome);
+    tab.click("#reset").unwrap();
+    tab.until("document.querySelector('.changes') === null").unwrap();
+    assert_quiet(&tab);
+}
+
+#[test]
+fn a_phone_shows_everything_without_sideways_scrolling_and_dark_is_dark() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "");
+    tab.size(390, 844).unwrap();
+    for path in ["", "#/service/shop/cart", "#/service/shop/typo", "#/what-if/shop/cart?e.eu-a=7"] {
+        tab.open("about:blank").unwrap();
+        tab.open(&format!("{}/{path}", dashboard.url)).unwrap();
+        tab.until("document.querySelector('.rows .row, .matrix') !== null").unwrap();
+        let widths = tab.evaluate("[document.documentElement.scrollWidth, innerWidth]").unwrap();
+        assert_eq!(widths[0], widths[1], "{path}");
+    }
+    let background = |tab: &mut Tab| {
+        tab.evaluate("getComputedStyle(document.body).backgroundColor").unwrap().to_string()
+    };
+    tab.dark(false).unwrap();
+    let light = background(&mut tab);
+    tab.dark(true).unwrap();
+    let dark = background(&mut tab);
+    assert_ne!(light, dark);
+    tab.size(1280, 800).unwrap();
+    tab.click("#theme").unwrap();
+    assert_eq!(background(&mut tab), light, "light by the button, whatever the system likes");
+    tab.reload().unwrap();
+    assert_eq!(background(&mut tab), light, "and after a reload");
+    assert_quiet(&tab);
+}
+
+#[test]
+fn the_keyboard_reaches_everything() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "?sort=name");
+    tab.open(&format!("{}/#/?sort=name", dashboard.url)).unwrap();
+    tab.until("document.querySelectorAll('.rows .row').length === 6").unwrap();
+    tab.evaluate("document.querySelector('.list').focus()").unwrap();
+    tab.press(Keystroke::DOWN).unwrap();
+    tab.press(Keystroke::DOWN).unwrap();
+    let focused = "document.activeElement.innerText";
+    assert_eq!(tab.evaluate(focused).unwrap(), "shop/dns");
+    tab.press(Keystroke::END).unwrap();
+    assert_eq!(tab.evaluate(focused).unwrap(), "shop/web");
+    tab.press(Keystroke::ENTER).unwrap();
+    tab.until_text("h1", "shop/web").unwrap();
+    // The view has the focus, so that what is read begins there.
+    assert_eq!(tab.evaluate("document.activeElement.id").unwrap(), "view");
+    tab.press(Keystroke::TAB).unwrap();
+    assert_eq!(tab.evaluate(focused).unwrap(), "Services");
+    assert_quiet(&tab);
+}
+
+#[test]
+fn a_copy_button_copies_the_command() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "#/service/shop/web");
+    tab.until("document.querySelector('#fixes .copy') !== null").unwrap();
+    tab.call(
+        "Browser.grantPermissions",
+        &serde_json::json!({"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}),
+    )
+    .unwrap();
+    let wanted = tab.text("#fixes .command code").unwrap();
+    tab.click("#fixes .copy").unwrap();
+    tab.until_text("#fixes .copy", "Copied").unwrap();
+    assert_eq!(tab.evaluate("navigator.clipboard.readText()").unwrap(), wanted);
+    assert!(wanted.starts_with("kubectl -n shop "), "{wanted}");
+}
+
+#[test]
+fn wrong_questions_get_a_cause_and_a_remedy() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "");
+    let mut ask = |path: &str, body: &str| {
+        let body = Value::from(body);
+        let expression = format!(
+            "fetch('/api/v1/{path}', {{method: 'POST', headers: {{'content-type': 'application/json'}}, body: {body}}})\
+             .then(async (answer) => answer.status + ' ' + await answer.text())"
+        );
+        tab.evaluate(&expression).unwrap().as_str().unwrap().to_owned()
+    };
+    let cart = "what-if?name=shop%2Fcart";
+    let rows = [
+        ("what-if", "{}", "400 which Service?"),
+        ("what-if?name=shop%2Fnone", "{}", "404 there is no Service shop/none"),
+        (cart, "{", "400 this cannot be tried"),
+        (cart, r#"{"endpoint": {}}"#, "400 this cannot be tried: unknown field `endpoint`"),
+        (cart, r#"{"endpoints": {"eu-a": 99999}}"#, "422 99999 endpoints is more than the 2000"),
+        (cart, r#"{"endpoints": {"moon": 1}}"#, "422 no node is in zone `moon`"),
+        (cart, r#"{"ask": {"key": "x"}}"#, "422 `x` is not a key that asks for routing"),
+        (
+            cart,
+            r#"{"cores": {"eu-a": -1}}"#,
+            "422 the figure of zone `eu-a` must be a number of at least 0",
+        ),
+        ("overview", "{}", "405 method not allowed"),
+    ];
+    for (path, body, expected) in rows {
+        let answer = ask(path, body);
+        assert!(answer.starts_with(expected), "{path} {body}: {answer}");
+    }
+}
+
+/// The page of another site could have its own name lead to this address.
+#[test]
+fn only_its_own_page_may_ask_and_nothing_is_fetched_from_elsewhere() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "");
+    let port = dashboard.address().port();
+    let policy = tab
+        .evaluate("fetch('/').then((answer) => answer.headers.get('content-security-policy'))")
+        .unwrap();
+    let policy = policy.as_str().unwrap();
+    assert!(
+        policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'"),
+        "{policy}"
+    );
+    let fetched = tab
+        .evaluate("performance.getEntriesByType('resource').map((one) => new URL(one.name).host)")
+        .unwrap();
+    let own = format!("127.0.0.1:{port}");
+    assert!(fetched.as_array().unwrap().iter().all(|host| *host == own), "{fetched}");
+    tab.open("about:blank").unwrap();
+    let foreign = tab.evaluate(&format!("fetch('{}/api/v1/overview', {{mode: 'no-cors'}}).then((answer) => answer.type, () => 'refused')", dashboard.url));
+    // An answer that a foreign page cannot read is none.
+    assert_ne!(foreign.unwrap(), "basic");
+}
