@@ -38,17 +38,16 @@ async function wholePage({ title, record }) {
   const policy = page.createElement("meta");
   policy.setAttribute("http-equiv", "Content-Security-Policy");
   policy.setAttribute("content", "default-src 'none'; style-src 'unsafe-inline'");
-  const sheet = page.createElement("style");
-  sheet.textContent = style;
   page.head.prepend(meta, policy);
-  page.head.append(sheet);
   page.documentElement.lang = "en";
   page.body.className = "record";
   const note = page.createElement("p");
   note.className = "muted";
   note.textContent = `${title} · ${state.cluster?.name ?? ""} · ${new Date().toISOString()} · ${state.cluster?.summary ?? ""}`;
   page.body.append(note, page.importNode(copy, true));
-  return `<!doctype html>\n${page.documentElement.outerHTML}\n`;
+  // An element for it would be forbidden here, by the policy of this page.
+  const sheet = `<style>\n${style}</style></head>`;
+  return `<!doctype html>\n${page.documentElement.outerHTML.replace("</head>", () => sheet)}\n`;
 }
 
 /**

@@ -10,18 +10,23 @@ const NARROW_ROW = 92;
 // Rows beyond the edges, so that scrolling shows no gaps.
 const MARGIN = 12;
 
-const gain = (line) => line.cost ? line.cost.now - line.cost.best : (line.best ?? 0) - (line.inZone ?? 0);
+// As the command sorts: what looks alike counts as equal, so that names decide.
+const gain = (line) => {
+  const gained = line.cost ? line.cost.now - line.cost.best : Math.max(0, line.best - line.inZone);
+  return line.cost || (line.best !== null && line.inZone !== null) ? Math.round(gained * 100) : -Infinity;
+};
 const known = (value) => value ?? -Infinity;
+const descending = (a, b) => a === b ? 0 : b - a;
 
 // What the table can be sorted by. The order is computed here; no figure is.
 const SORTS = {
-  gain: ["Possible gain", (a, b) => Number(Boolean(b.cost)) - Number(Boolean(a.cost)) || gain(b) - gain(a)],
+  gain: ["Possible gain", (a, b) => Number(Boolean(b.cost)) - Number(Boolean(a.cost)) || descending(gain(a), gain(b))],
   name: ["Service", () => 0],
   state: ["Zone routing", (a, b) => a.state.localeCompare(b.state)],
   inZone: ["In zone", (a, b) => (a.inZone ?? 2) - (b.inZone ?? 2)],
-  best: ["Possible", (a, b) => known(b.best) - known(a.best)],
-  overload: ["Overload", (a, b) => known(b.maxOverload) - known(a.maxOverload)],
-  cost: ["Cost", (a, b) => known(b.cost?.now) - known(a.cost?.now)],
+  best: ["Possible", (a, b) => descending(known(a.best), known(b.best))],
+  overload: ["Overload", (a, b) => descending(known(a.maxOverload), known(b.maxOverload))],
+  cost: ["Cost", (a, b) => descending(known(a.cost?.now), known(b.cost?.now))],
   reason: ["Reason", (a, b) => (a.reason ?? "").localeCompare(b.reason ?? "")],
 };
 

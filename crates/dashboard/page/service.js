@@ -163,6 +163,8 @@ export function openService({ service, query }) {
     const line = state.services.get(service);
     const shown = matrix();
     const managed = explanation.kind === "Explanation";
+    const fixes = managed ? fixesPanel(explanation) : null;
+    const others = managed ? heuristicsPanel(explanation.inZoneByHeuristic) : null;
     replace(chip, stateChip(explanation.verdict?.state ?? line?.state ?? "unknown"));
     const open = new Set([...body.querySelectorAll("details[open]")].map((one) => one.parentElement.id));
     replace(body,
@@ -175,13 +177,15 @@ export function openService({ service, query }) {
           shown ? panel("Endpoints", { id: "endpoints" },
             h("p", { class: "muted" }, "Load compared with an equal share for all"), endpointList(shown)) : null,
           managed ? proxiesPanel(explanation.consumers) : null,
-          managed ? heuristicsPanel(explanation.inZoneByHeuristic) : null,
+          fixes ? others : null,
           writesPanel(page.plan)),
         h("div", { class: "column" },
           verdictPanel(explanation),
-          managed ? fixesPanel(explanation) : null,
+          fixes,
           managed ? marginPanel(explanation.margin) : null,
-          panel("History", { id: "history" }, historyCharts(page.history)))));
+          panel("History", { id: "history" }, historyCharts(page.history)),
+          // The columns are about as long as each other.
+          fixes ? null : others)));
     for (const id of open) document.getElementById(id)?.querySelector("details")?.setAttribute("open", "");
   }
 

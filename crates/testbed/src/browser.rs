@@ -232,9 +232,9 @@ impl Tab {
     /// If there is none that can be seen.
     pub fn click(&mut self, selector: &str) -> Result<()> {
         let (x, y) = self.place(selector)?;
-        self.mouse("mouseMoved", x, y)?;
-        self.mouse("mousePressed", x, y)?;
-        self.mouse("mouseReleased", x, y)
+        self.mouse("mouseMoved", x, y, false)?;
+        self.mouse("mousePressed", x, y, true)?;
+        self.mouse("mouseReleased", x, y, false)
     }
 
     /// Drags the knob of a slider to a part of its length.
@@ -252,12 +252,12 @@ impl Tab {
         let at = self.evaluate(&expression)?;
         let at = |index: usize| at[index].as_f64().context("no place");
         let (from, to, y) = (at(0)?, at(1)?, at(2)?);
-        self.mouse("mouseMoved", from, y)?;
-        self.mouse("mousePressed", from, y)?;
+        self.mouse("mouseMoved", from, y, false)?;
+        self.mouse("mousePressed", from, y, true)?;
         for step in 1..=10 {
-            self.mouse("mouseMoved", from + (to - from) * f64::from(step) / 10.0, y)?;
+            self.mouse("mouseMoved", from + (to - from) * f64::from(step) / 10.0, y, true)?;
         }
-        self.mouse("mouseReleased", to, y)
+        self.mouse("mouseReleased", to, y, false)
     }
 
     /// The middle of an element, scrolled to where it can be seen.
@@ -275,10 +275,12 @@ impl Tab {
         Ok((at(0)?, at(1)?))
     }
 
-    fn mouse(&mut self, kind: &str, x: f64, y: f64) -> Result<()> {
-        let button = if kind == "mouseMoved" { "none" } else { "left" };
-        let parameters =
-            json!({"type": kind, "x": x, "y": y, "button": button, "buttons": 1, "clickCount": 1});
+    /// Something that happens to the mouse; `held` says whether its button is down after it.
+    fn mouse(&mut self, kind: &str, x: f64, y: f64, held: bool) -> Result<()> {
+        let button = if kind == "mouseMoved" && !held { "none" } else { "left" };
+        let parameters = json!({
+            "type": kind, "x": x, "y": y, "button": button, "buttons": u8::from(held), "clickCount": 1,
+        });
         self.call("Input.dispatchMouseEvent", &parameters).map(drop)
     }
 
