@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use zonewise_common::document::Document;
 use zonewise_explain::what_if::{self, WhatIf, what_if};
 use zonewise_explain::{
-    Environment, Planner, ProxyKind, ServiceOverview, Snapshot, documents, location_in,
+    Depth, Environment, Planner, ProxyKind, ServiceOverview, Snapshot, documents, location_in,
     matrices_of_nodes, route_lines,
 };
 use zonewise_slices::service::Service;
@@ -216,8 +216,10 @@ impl Asked<'_> {
         let proxy_view = snapshot.proxy_view(service);
         let matrices = matrices_of_nodes(&proxy_view, snapshot.nodes(), service, &proxies)
             .map_err(unreadable)?;
+        // The explanation stands beside it.
+        let planner = Planner { depth: Depth::Arithmetic, ..self.planner.clone() };
         let plan = match service.is_ours() {
-            true => Some(self.planner.plan(snapshot, service).map_err(unreadable)?),
+            true => Some(planner.plan(snapshot, service).map_err(unreadable)?),
             false => None,
         };
         let board = self.hub.board();

@@ -260,19 +260,27 @@ impl Tab {
         self.mouse("mouseReleased", to, y, false)
     }
 
-    /// The middle of an element, scrolled to where it can be seen.
+    /// The middle of an element, scrolled to where it can be seen, once it has stopped moving: what is loaded beside it may
+    /// push it away.
     fn place(&mut self, selector: &str) -> Result<(f64, f64)> {
         let selector = json!(selector);
-        self.until(&format!(
-            "document.querySelector({selector})?.getBoundingClientRect().width > 0"
-        ))?;
+        let shown =
+            format!("document.querySelector({selector})?.getBoundingClientRect().width > 0");
         let expression = format!(
             "(() => {{ const e = document.querySelector({selector}); e.scrollIntoView({{block: 'center'}}); \
              const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2] }})()"
         );
-        let at = self.evaluate(&expression)?;
-        let at = |index: usize| at[index].as_f64().context("no place");
-        Ok((at(0)?, at(1)?))
+        let mut before = Value::Null;
+        loop {
+            self.until(&shown)?;
+            let at = self.evaluate(&expression)?;
+            if at == before {
+                let coordinate = |index: usize| at[index].as_f64().context("no place");
+                return Ok((coordinate(0)?, coordinate(1)?));
+            }
+            before = at;
+            std::thread::sleep(POLL);
+        }
     }
 
     /// Something that happens to the mouse; `held` says whether its button is down after it.

@@ -184,10 +184,10 @@ fn the_change_is_told_in_words_and_as_yaml() {
 apiVersion: v1
 kind: Service
 metadata:
-  name: web
-  namespace: shop
   annotations:
     zonewise.dev/routing-preference: zonewise.dev/balanced
+  name: web
+  namespace: shop
 ";
     assert_eq!(answer.yaml, expected);
 }

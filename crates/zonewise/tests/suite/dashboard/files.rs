@@ -114,6 +114,7 @@ fn the_page_of_a_service_shows_what_route_and_explain_print() {
 fn what_if_follows_the_hand_and_a_link_reproduces_it() {
     let dashboard = Dashboard::start(&SHOP);
     let mut tab = tab(&dashboard, "#/service/shop/cart");
+    tab.until("document.querySelector('.matrix') !== null").unwrap();
     tab.click("a[href='#/what-if/shop/cart']").unwrap();
     tab.until("document.querySelector('#outcome') !== null").unwrap();
     tab.drag("#endpoints-eu-a", 1.0).unwrap();
