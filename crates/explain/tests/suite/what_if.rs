@@ -10,8 +10,11 @@ use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_topology::capacity::MissingCpu;
 
+/// Nodes, cores of each, and Pods.
+type Zone = (usize, u64, usize);
+
 /// Zones `a`, `b`, `c` with so many nodes of so many cores, and so many Pods of `shop/web`, which asks for this.
-fn objects(annotations: &Value, zones: &[(usize, u64, usize)]) -> Vec<Value> {
+fn objects(annotations: &Value, zones: &[Zone]) -> Vec<Value> {
     let mut objects = vec![json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "web", "namespace": "shop", "uid": "web", "annotations": annotations},
@@ -87,7 +90,7 @@ fn the_answer_is_that_of_objects_that_are_so() {
     let auto = json!({AUTO: "Auto"});
     let balanced = json!({"zonewise.dev/routing-preference": "zonewise.dev/balanced"});
     let subsets = json!({"endpointslice.kubernetes.io/subsetting": "Auto", "zonewise.dev/starting-threshold": "3", "zonewise.dev/padding": "1"});
-    let rows: [(Value, &Value, [(usize, u64, usize); 3]); 10] = [
+    let rows: [(Value, &Value, [Zone; 3]); 10] = [
         (json!({}), &auto, start),
         (json!({"endpoints": {"a": 7}}), &auto, [(2, 4, 7), start[1], start[2]]),
         (json!({"endpoints": {"a": 1, "b": 0}}), &auto, [(2, 4, 1), (2, 4, 0), start[2]]),
