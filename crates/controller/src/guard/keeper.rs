@@ -31,7 +31,7 @@ const DOCUMENT: &str = include_str!("policy.yaml");
 /// How often they are looked at: routing is back within 10 s after somebody has removed them.
 const PERIOD: Duration = Duration::from_secs(3);
 
-/// The policy and its bindings, as this process has written them, and who has a place under it.
+/// The policy and its bindings, as this process has written them, and which Services have a place in the quota of names.
 #[derive(Debug)]
 pub(crate) struct Policy {
     /// The most names of Services that it is bound to.
@@ -74,22 +74,22 @@ struct Configuration {
 }
 
 impl Written {
-    /// The places that are taken: by Services whose hints are in force, and by those that are about to be.
-    fn places(&self, limit: usize, in_force: Vec<QuotaHolder>) -> NameQuota {
-        let mut places = NameQuota::of(limit, in_force);
-        self.needed.keys().for_each(|service| places.add(service));
-        places
+    /// The quota with the places that are taken: by Services whose hints are in force, and by those that are about to be.
+    fn quota(&self, limit: usize, in_force: Vec<QuotaHolder>) -> NameQuota {
+        let mut quota = NameQuota::of(limit, in_force);
+        self.needed.keys().for_each(|service| quota.add(service));
+        quota
     }
 }
 
 /// While this exists, the Service has a place, and the binding of its name stays.
 #[derive(Debug)]
-pub(crate) struct Needed<'a> {
+pub(crate) struct Reservation<'a> {
     policy: &'a Policy,
     service: Key,
 }
 
-impl Drop for Needed<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let needed = &mut self.policy.written.lock().needed;
         if let Some(count) = needed.get_mut(&self.service) {
@@ -102,7 +102,7 @@ impl Drop for Needed<'_> {
 }
 
 impl Policy {
-    /// With so many places.
+    /// With a quota of so many names.
     pub(crate) fn new(limit: usize, admission: AdmissionKind) -> Self {
         let (written, writing) = (Mutex::default(), tokio::sync::Mutex::default());
         Self { limit, admission, written, writing }
@@ -110,19 +110,19 @@ impl Policy {
 
     /// A place for a Service during its sync: its binding is written before the allocation that tells the keeper so.
     /// `None` if there is none. `in_force` has those of others; it is asked while no other sync is given a place.
-    pub(crate) fn place(
+    pub(crate) fn reserve(
         &self,
         service: &Key,
         in_force: impl FnOnce() -> Vec<QuotaHolder>,
-    ) -> Option<Needed<'_>> {
+    ) -> Option<Reservation<'_>> {
         let mut written = self.written.lock();
-        if !written.places(self.limit, in_force()).take(service) {
+        if !written.quota(self.limit, in_force()).take(service) {
             written.waiting.insert(service.clone());
             return None;
         }
         written.waiting.remove(service);
         *written.needed.entry(service.clone()).or_default() += 1;
-        Some(Needed { policy: self, service: service.clone() })
+        Some(Reservation { policy: self, service: service.clone() })
     }
 
     /// Notes that a Service does not ask for a place any more.
@@ -136,10 +136,10 @@ impl Policy {
         if written.waiting.is_empty() {
             return Vec::new();
         }
-        let mut places = written.places(self.limit, in_force());
+        let mut quota = written.quota(self.limit, in_force());
         let waiting = std::mem::take(&mut written.waiting);
         let (admissible, waiting): (Vec<Key>, Vec<Key>) =
-            waiting.into_iter().partition(|service| places.take(service));
+            waiting.into_iter().partition(|service| quota.take(service));
         written.waiting = waiting.into_iter().collect();
         admissible
     }
@@ -561,15 +561,15 @@ mod tests {
         let policy = Policy::new(2, AdmissionKind::Policy);
         let (web, api, db) = (key("shop", "web"), key("shop", "api"), key("bank", "db"));
         let holder = |service: &Key| QuotaHolder { since: "1".into(), service: service.clone() };
-        let place =
-            |service: &Key, in_force: &[QuotaHolder]| policy.place(service, || in_force.to_vec());
-        let first = place(&web, &[]).unwrap();
-        assert!(place(&api, &[]).is_none(), "a sync under way has the namespace's share");
+        let reserve =
+            |service: &Key, in_force: &[QuotaHolder]| policy.reserve(service, || in_force.to_vec());
+        let first = reserve(&web, &[]).unwrap();
+        assert!(reserve(&api, &[]).is_none(), "a sync under way has the namespace's share");
         let in_force = [holder(&web)];
         drop(first);
-        assert!(place(&web, &in_force).is_some(), "it is in force");
-        let second = place(&db, &in_force).unwrap();
-        assert!(place(&api, &in_force).is_none());
+        assert!(reserve(&web, &in_force).is_some(), "it is in force");
+        let second = reserve(&db, &in_force).unwrap();
+        assert!(reserve(&api, &in_force).is_none());
         assert_eq!((policy.waiting(), policy.admissible(|| in_force.to_vec())), (1, Vec::new()));
         drop(second);
         let in_force = [holder(&db)];
@@ -583,8 +583,8 @@ mod tests {
         let (client, writes) = server(&["zonewise-guard-web"]);
         let keeper = keeper(client.clone(), Leadership::always());
         let (policy, web) = (Arc::clone(&keeper.policy), key("shop", "web"));
-        let need = || policy.place(&web, Vec::new).unwrap();
-        let (first, second) = (need(), need());
+        let reserve = || policy.reserve(&web, Vec::new).unwrap();
+        let (first, second) = (reserve(), reserve());
         policy.bind(&client, &web.1).await.unwrap();
         for needed in [first, second] {
             keeper.look(Vec::new).await.unwrap();
@@ -651,7 +651,8 @@ mod tests {
         let keeper = webhook_keeper(&server);
         let (policy, client) = (&keeper.policy, &keeper.client);
         let services = ["a", "b", "c"].map(|name| key(name, name));
-        let places = services.each_ref().map(|service| policy.place(service, Vec::new).unwrap());
+        let reservations =
+            services.each_ref().map(|service| policy.reserve(service, Vec::new).unwrap());
         let [a, b, c] =
             services.each_ref().map(|service| policy.put_in_place(client, service, Vec::new));
         let (a, b, c) = tokio::join!(a, b, c);
@@ -659,7 +660,7 @@ mod tests {
         assert_eq!(server.writes(), 1);
         assert!(services.iter().all(|service| policy.is_bound(service)));
         assert!(!policy.is_bound(&key("d", "a")), "another namespace");
-        drop(places);
+        drop(reservations);
     }
 
     /// After `changed` every Service is synced.
@@ -671,10 +672,10 @@ mod tests {
         let holder = |service: &Key| QuotaHolder { since: "1".into(), service: service.clone() };
         let in_force = || vec![holder(&web), holder(&api)];
         assert!(keeper.look(|| vec![holder(&web)]).await.unwrap(), "it was not there");
-        let place = keeper.policy.place(&api, || vec![holder(&web)]).unwrap();
+        let reservation = keeper.policy.reserve(&api, || vec![holder(&web)]).unwrap();
         keeper.policy.put_in_place(&keeper.client, &api, || vec![holder(&web)]).await.unwrap();
         assert!(keeper.policy.is_bound(&web) && keeper.policy.is_bound(&api));
-        drop(place);
+        drop(reservation);
         assert_eq!((keeper.look(in_force).await.unwrap(), server.writes()), (false, 2));
         assert_eq!((keeper.look(in_force).await.unwrap(), server.writes()), (false, 2), "at rest");
         // A Service leaves, and nobody else is concerned.

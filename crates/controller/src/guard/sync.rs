@@ -23,7 +23,7 @@ use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 use zonewise_topology::reason::Code;
 
-use super::keeper::Needed;
+use super::keeper::Reservation;
 use super::{Allocations, IN_FORCE_AFTER, Policy, QuotaHolder};
 use crate::progress::Progress;
 use crate::status::{self, Standing};
@@ -182,13 +182,13 @@ impl<L: IndexListener> Syncer<L> {
         let again = self.remember(key, &plan, &labels(&requested), &settings);
         let is_possible = service.is_ours() && !service.deleting;
         let asked = if is_possible { guarded(&requested) } else { Guarded::Nothing };
-        let place = self.place(&subject, asked);
-        if place.is_some() {
+        let reservation = self.reserve(&subject, asked);
+        if reservation.is_some() {
             self.bind(&subject).await?;
         }
         let (allocation, floor) = match asked {
             Guarded::Nothing => (None, None),
-            Guarded::Hints(_) if place.is_none() => (None, None),
+            Guarded::Hints(_) if reservation.is_none() => (None, None),
             Guarded::FloorOnly(floor) => {
                 let FloorState { noted, .. } = self.floor(&subject, floor, before.as_ref()).await?;
                 let allocation = ZoneAllocation { floor: noted, ..ZoneAllocation::default() };
@@ -213,16 +213,16 @@ impl<L: IndexListener> Syncer<L> {
         Ok(retry.or(again))
     }
 
-    /// The place of a Service that asks for hints, if there is one for it. It has it at least as long as what is
-    /// returned exists.
-    fn place<'a>(&self, subject: &Subject<'a>, asked: Guarded) -> Option<Needed<'a>> {
+    /// A place in the quota of names for a Service that asks for hints, if there is one. The Service keeps it at least as
+    /// long as the reservation exists.
+    fn reserve<'a>(&self, subject: &Subject<'a>, asked: Guarded) -> Option<Reservation<'a>> {
         let Guard { allocations, policy, .. } = subject.guard;
         match asked {
             Guarded::Nothing | Guarded::FloorOnly(_) => {
                 policy.leave(subject.key);
                 None
             }
-            Guarded::Hints(_) => policy.place(subject.key, || self.in_force(allocations)),
+            Guarded::Hints(_) => policy.reserve(subject.key, || self.in_force(allocations)),
         }
     }
 
