@@ -11,7 +11,7 @@ RELEASE := target/release-files
 
 PREFIX := /usr/local
 
-.PHONY: help run test test-long cluster cluster-down e2e e2e-smoke fuzz bench lint advisories docs pictures install image manifests archives \
+.PHONY: help run test test-long cluster cluster-down e2e e2e-smoke e2e-faults fuzz bench lint advisories docs pictures install image manifests archives \
 	release-files simulate simulate-faults simulate-kep soak
 
 help: ## Show this list
@@ -57,6 +57,9 @@ e2e: ## Run Kubernetes' own tests of Services with its programs and with ours; r
 
 e2e-smoke: ## Install, upgrade and remove the chart under connections, and run a dozen of those tests (as root)
 	@scripts/e2e smoke
+
+e2e-faults: ## Make misconfigurations on purpose: zonewise check finds each, and its fix works (as root)
+	@scripts/e2e faults
 
 fuzz: ## Search for input that makes a reader panic (SECONDS=180 for each TARGETS; needs nightly Rust)
 	@scripts/setup fuzz

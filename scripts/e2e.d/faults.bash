@@ -98,6 +98,8 @@ turn_built_in_off() {
 
 faults_of_the_proxy() {
   release proxy.mode=replace proxy.nodes=all
+  # Helm does not wait for the last node, and the printed commands are for the nodes that have the proxy.
+  kubectl -n zonewise-system rollout status daemonset zonewise-proxy --timeout=120s >/dev/null
   fault 'kube-proxy runs on nodes that have our proxy' service-proxy printed
   kubectl -n zonewise-system rollout restart daemonset zonewise-proxy >/dev/null
   kubectl -n zonewise-system rollout status daemonset zonewise-proxy --timeout=120s >/dev/null
