@@ -634,6 +634,7 @@ impl Controller {
             nodes,
             settings: self.settings.subscribe(),
             readiness: Arc::clone(&self.watched.listener.readiness),
+            demand: Arc::clone(&self.demand),
             events: events.clone(),
             zones_changed: zones_changed(&self.watched),
         }

@@ -203,10 +203,7 @@ impl<L: IndexListener> Syncer<L> {
         // While a zone is being emptied nothing may be kept that is only good enough: the limit was computed for what a
         // fresh decision gives.
         let quiet = quiet || !nodes.evacuations.is_empty();
-        let measured = match requested.demand {
-            requested::Demand::Measured => self.demand.zones_of(key, &nodes),
-            requested::Demand::Model => None,
-        };
+        let measured = self.demand.zones_of(key, requested.demand, &nodes);
         let input = Input {
             service: &objects.service,
             pods: &objects.pods,

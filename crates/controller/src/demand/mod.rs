@@ -27,6 +27,7 @@ use zonewise_demand::shares::{Decision, ZoneDemand};
 use zonewise_demand::state::State;
 use zonewise_demand::{Figures, Millis};
 use zonewise_slices::node::{MeasuredZones, Node, Nodes};
+use zonewise_slices::requested;
 use zonewise_telemetry::metrics::{Counter, Family, Kind, MetricError, Registry};
 
 use crate::config::Source;
@@ -184,8 +185,17 @@ impl Demand {
         }
     }
 
-    /// The zones with the shares that are in force for a Service; `None` where the model is.
-    pub(crate) fn zones_of(&self, (namespace, name): &Key, nodes: &Nodes) -> Option<MeasuredZones> {
+    /// The zones with the shares that are in force for a Service that asks for this kind of demand; `None` where the model
+    /// is in force.
+    pub(crate) fn zones_of(
+        &self,
+        (namespace, name): &Key,
+        asked: requested::Demand,
+        nodes: &Nodes,
+    ) -> Option<MeasuredZones> {
+        if asked != requested::Demand::Measured {
+            return None;
+        }
         let state = self.state.lock();
         let shares: BTreeMap<&Name, f64> = state.shares(&format!("{namespace}/{name}"))?.collect();
         Some(nodes.measured(|zone| shares.get(&Name::from(zone)).copied()))

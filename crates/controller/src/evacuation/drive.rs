@@ -20,11 +20,12 @@ use zonewise_inventory::guard::API_VERSION;
 use zonewise_slices::evacuation::{Prospect, Survey, is_written};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::Input;
-use zonewise_slices::requested::requested_routing;
+use zonewise_slices::requested::{RequestedRouting, requested_routing};
 use zonewise_slices::settings::Settings;
 
 use super::StoredEvacuations;
 use super::course::{Sight, next};
+use crate::demand::Demand;
 use crate::proxies::{ProxyProgress, ProxyReadiness};
 
 /// How often evacuations are looked at, when nothing changes.
@@ -43,6 +44,7 @@ pub(crate) struct Driver<L> {
     pub(crate) nodes: watch::Receiver<Arc<Nodes>>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) readiness: Arc<ProxyReadiness>,
+    pub(crate) demand: Arc<Demand>,
     pub(crate) events: EventRecorder,
     /// Told when the zones that are being emptied have changed.
     pub(crate) zones_changed: Box<dyn Fn() + Send + Sync>,
@@ -171,17 +173,18 @@ impl<L: IndexListener> Driver<L> {
             })
         };
         let Some((pods, slices, service)) = objects else { return };
+        let RequestedRouting { choice, demand, .. } = requested_routing(&service, &view.settings);
+        let measured = self.demand.zones_of(key, demand, &view.now);
         let input = |nodes| Input {
             service: &service,
             pods: &pods,
             slices: &slices,
             nodes,
-            measured: None,
+            measured: measured.as_ref(),
             trigger: None,
             populated: false,
             quiet: false,
         };
-        let choice = requested_routing(&service, &view.settings).choice;
         let prospect =
             Prospect::of(&input(&view.in_use), &input(&view.emptied), &choice, view.zone);
         let Some(prospect) = prospect else { return };
