@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use zonewise_telemetry::server::{Guard, Page, PageRequest};
+use zonewise_telemetry::server::{AccessControl, Page, PageRequest};
 
 use crate::review;
 
@@ -42,9 +42,9 @@ pub struct Protected {
 
 /// For how long an answer of the API server is used, unless a page says otherwise for tokens that are admitted.
 pub const MEMORY: Duration = Duration::from_secs(10);
-/// For how long a token that was admitted is reviewed again without being limited, so that strangers cannot keep it
-/// out: longer than scrapes are apart.
-const ACQUAINTANCE: Duration = Duration::from_secs(600);
+/// For how long a token that was admitted is reviewed again without counting against the rate of unknown tokens, so that
+/// clients with unknown tokens cannot keep it out: longer than scrapes are apart.
+pub const KNOWN_FOR: Duration = Duration::from_secs(600);
 /// How many answers are remembered.
 const MOST_REMEMBERED: usize = 256;
 /// How many clients are reviewed at once; others wait.
@@ -94,18 +94,22 @@ enum Undecided {
 impl Undecided {
     fn page(&self) -> Page {
         match self {
-            Self::Busy => {
-                let text = "too many clients with tokens that were not admitted before; try again in a second\n";
-                let mut page = Page::text(429, text);
-                page.headers.push(("retry-after", "1".to_owned()));
-                page
-            }
+            Self::Busy => too_many_clients(),
             Self::Unavailable => Page::text(
                 503,
                 "the API server cannot be asked who may read this now; the log of this program says why\n",
             ),
         }
     }
+}
+
+/// The answer when a review would be one too many.
+pub fn too_many_clients() -> Page {
+    let text =
+        "too many clients with tokens that were not admitted before; try again in a second\n";
+    let mut page = Page::text(429, text);
+    page.headers.push(("retry-after", "1".to_owned()));
+    page
 }
 
 fn unauthorized(why: &str) -> Page {
@@ -117,9 +121,10 @@ fn unauthorized(why: &str) -> Page {
 }
 
 /// A digest of a token, because tokens are not kept.
-type Digest = Vec<u8>;
+pub type Digest = Vec<u8>;
 
-fn digest_of(token: &str) -> Digest {
+/// The digest of a token.
+pub fn digest_of(token: &str) -> Digest {
     digest(&SHA256, token.as_bytes()).as_ref().to_vec()
 }
 
@@ -136,16 +141,16 @@ impl Memory {
     }
 
     /// Whether the token was admitted when it was last reviewed, and that is not too long ago.
-    fn is_acquainted(&self, token: &Digest, now: Instant) -> bool {
+    fn was_admitted(&self, token: &Digest, now: Instant) -> bool {
         let admitted = |(since, verdict): &(Instant, Verdict)| {
-            *verdict == Verdict::Allowed && now < *since + ACQUAINTANCE
+            *verdict == Verdict::Allowed && now < *since + KNOWN_FOR
         };
         self.0.get(token).is_some_and(admitted)
     }
 
     fn put(&mut self, token: Digest, verdict: Verdict, now: Instant) {
         self.0.retain(|_, (since, verdict)| {
-            now < *since + if *verdict == Verdict::Allowed { ACQUAINTANCE } else { MEMORY }
+            now < *since + if *verdict == Verdict::Allowed { KNOWN_FOR } else { MEMORY }
         });
         if self.0.len() >= MOST_REMEMBERED {
             let oldest = self.0.iter().min_by_key(|(_, (since, _))| *since);
@@ -156,15 +161,21 @@ impl Memory {
     }
 }
 
-/// Limits how often something happens: a token bucket, kept as the time at which it is full.
+/// Limits how often tokens are reviewed that were not admitted before: a token bucket, kept as the time at which it is
+/// full.
 #[derive(Debug)]
-struct Rate {
+pub struct ReviewRate {
     full: Instant,
 }
 
-impl Rate {
-    /// Whether it may happen now; counts it then.
-    fn allows(&mut self, now: Instant) -> bool {
+impl ReviewRate {
+    /// A full bucket.
+    pub fn new(now: Instant) -> Self {
+        Self { full: now }
+    }
+
+    /// Whether a review may happen now; counts it then.
+    pub fn allows(&mut self, now: Instant) -> bool {
         let full = self.full.max(now) + INTERVAL;
         let allowed = full <= now + INTERVAL * BURST;
         if allowed {
@@ -179,7 +190,7 @@ pub struct Reviewer {
     client: Client,
     page: Protected,
     memory: Mutex<Memory>,
-    rate: Mutex<Rate>,
+    rate: Mutex<ReviewRate>,
     permits: Semaphore,
     /// Whether the log has told that the API server cannot be asked.
     told: Mutex<bool>,
@@ -192,7 +203,7 @@ impl Reviewer {
             client,
             page,
             memory: Mutex::default(),
-            rate: Mutex::new(Rate { full: Instant::now() }),
+            rate: Mutex::new(ReviewRate::new(Instant::now())),
             permits: Semaphore::new(AT_ONCE),
             told: Mutex::new(false),
         }
@@ -200,14 +211,14 @@ impl Reviewer {
 
     async fn verdict(&self, token: &str) -> Result<Verdict, Undecided> {
         let (digest, now) = (digest_of(token), Instant::now());
-        let (known, acquainted) = {
+        let (known, admitted_before) = {
             let memory = self.memory.lock();
-            (memory.get(&digest, self.page.admitted_for, now), memory.is_acquainted(&digest, now))
+            (memory.get(&digest, self.page.admitted_for, now), memory.was_admitted(&digest, now))
         };
         if let Some(known) = known {
             return Ok(known);
         }
-        if !acquainted && !self.rate.lock().allows(now) {
+        if !admitted_before && !self.rate.lock().allows(now) {
             return Err(Undecided::Busy);
         }
         // A client that waits in vain says nothing about the API server: those before it find out, and tell.
@@ -248,7 +259,7 @@ impl Reviewer {
     }
 }
 
-impl Guard for Reviewer {
+impl AccessControl for Reviewer {
     fn admit<'a>(
         &'a self,
         request: PageRequest<'a>,
@@ -299,16 +310,16 @@ mod tests {
             Some(Verdict::Allowed),
             "not for this page"
         );
-        assert!(memory.is_acquainted(&token(0), old), "but it was admitted");
-        assert!(!memory.is_acquainted(&token(0), start + ACQUAINTANCE));
+        assert!(memory.was_admitted(&token(0), old), "but it was admitted");
+        assert!(!memory.was_admitted(&token(0), start + KNOWN_FOR));
 
         for n in 1..=MOST_REMEMBERED {
             memory.put(token(n), Verdict::UnknownToken, old);
         }
         assert_eq!(memory.0.len(), MOST_REMEMBERED);
-        assert!(!memory.is_acquainted(&token(0), old), "the oldest makes room");
+        assert!(!memory.was_admitted(&token(0), old), "the oldest makes room");
         assert_eq!(memory.get(&token(MOST_REMEMBERED), MEMORY, old), Some(Verdict::UnknownToken));
-        assert!(!memory.is_acquainted(&token(MOST_REMEMBERED), old));
+        assert!(!memory.was_admitted(&token(MOST_REMEMBERED), old));
         let older = old + MEMORY;
         assert_eq!(memory.get(&token(MOST_REMEMBERED), 2 * MEMORY, older), None, "not admitted");
         memory.put(token(0), Verdict::Allowed, old + MEMORY);
@@ -318,7 +329,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_rate_has_a_burst_and_an_average() {
         let start = Instant::now();
-        let mut rate = Rate { full: start };
+        let mut rate = ReviewRate::new(start);
         let mut allowed =
             |after: Duration| (0..1000).filter(|_| rate.allows(start + after)).count();
         let burst = usize::try_from(BURST).unwrap();
@@ -389,7 +400,7 @@ mod tests {
         let (reviewer, requests) = reviewer();
         assert_eq!(status(&reviewer, PATH, Some("good")).await, 200);
         assert_eq!(requests.load(Ordering::SeqCst), 2, "one of each kind");
-        tokio::time::advance(ACQUAINTANCE / 2).await;
+        tokio::time::advance(KNOWN_FOR / 2).await;
         let mut seen = BTreeMap::<u16, u32>::new();
         for n in 0..1000 {
             *seen.entry(status(&reviewer, PATH, Some(&format!("{n}"))).await).or_default() += 1;

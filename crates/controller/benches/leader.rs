@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use zonewise_common::proxy_report::{DemandServer, ProxyReport};
 use zonewise_demand::report::{Counts, Report, VERSION};
-use zonewise_telemetry::server::{self, Guard, Page, PageRequest, Protection, Server};
+use zonewise_telemetry::server::{self, AccessControl, Page, PageRequest, Protection, Server};
 use zonewise_telemetry::tls::{Certificate, Tls};
 use zonewise_testbed::objects::{namespace, node, service};
 use zonewise_testbed::{Cluster, Process, User, table};
@@ -47,7 +47,7 @@ const MEASURED: Duration = Duration::from_secs(90);
 /// Who may ask is not what is measured here.
 struct Everybody;
 
-impl Guard for Everybody {
+impl AccessControl for Everybody {
     fn admit<'a>(
         &'a self,
         _: PageRequest<'a>,
@@ -118,7 +118,7 @@ async fn serve(number: usize, answered: &Arc<Answered>) -> Result<(Server, Value
         }
         Err(error) => Page::text(500, error.to_string()),
     };
-    let protection = Protection { tls, guard: Arc::new(Everybody) };
+    let protection = Protection { tls, access: Arc::new(Everybody) };
     let server = server::serve_kept(listener, handler, protection)?;
     let report = ProxyReport {
         lease: ProxyReport::lease(&node_name(number)),

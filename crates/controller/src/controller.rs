@@ -278,7 +278,7 @@ fn protection(
 ) -> Result<Option<Protection>, CertificateError> {
     let Some(certificate) = certificate else { return Ok(None) };
     let tls = Arc::new(Tls::new(certificate)?);
-    Ok(Some(Protection { tls, guard: Arc::new(Reviewer::new(client.clone(), METRICS)) }))
+    Ok(Some(Protection { tls, access: Arc::new(Reviewer::new(client.clone(), METRICS)) }))
 }
 
 /// The Services whose hints are in force in guard mode.

@@ -1,9 +1,9 @@
 //! Who sees which namespaces.
 //!
 //! ```text
-//!  token ─► known? ─► TokenReview ─► user ─► SubjectAccessReview: list Services and EndpointSlices, of all namespaces,
-//!    │        │           │                  or of each ─► the namespaces that this person sees
-//!   none: 401 │        unknown: 401                                                       │ none: 403
+//!  token ─► known? ─► not too often? ─► TokenReview ─► user ─► SubjectAccessReview: list Services and EndpointSlices, of
+//!    │        │            │                │                  all namespaces, or of each ─► what this person sees
+//!   none: 401 │         no: 429         unknown: 401                                               │ none: 403
 //!             └─ the answer of the last minute           the API server does not answer: 503
 //! ```
 //!
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use kube::Client;
 use parking_lot::Mutex;
-use ring::digest::{SHA256, digest};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+use zonewise_cluster::access::{Digest, KNOWN_FOR, ReviewRate, digest_of, too_many_clients};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::review::{self, UserInfo};
 use zonewise_common::name::Name;
@@ -129,10 +129,19 @@ impl Verdict {
         Some(Ok(Allowed::Namespaces(seen)))
     }
 
+    /// For how long this may be the answer.
     fn memory(&self) -> Duration {
         match self {
             Self::Unknown => SHORT_MEMORY,
             Self::Person { .. } => MEMORY,
+        }
+    }
+
+    /// For how long it is remembered that the token is somebody's.
+    fn kept(&self) -> Duration {
+        match self {
+            Self::Unknown => SHORT_MEMORY,
+            Self::Person { .. } => KNOWN_FOR,
         }
     }
 }
@@ -147,13 +156,15 @@ fn unauthorized(why: &str) -> Page {
 /// Asks the API server who somebody is and what they may see.
 pub struct Reviewer {
     client: Client,
-    memory: Mutex<BTreeMap<Vec<u8>, (Instant, Verdict)>>,
+    memory: Mutex<BTreeMap<Digest, (Instant, Verdict)>>,
+    rate: Mutex<ReviewRate>,
     permits: Semaphore,
 }
 
 impl Reviewer {
     fn new(client: Client) -> Self {
-        Self { client, memory: Mutex::default(), permits: Semaphore::new(AT_ONCE) }
+        let rate = Mutex::new(ReviewRate::new(Instant::now()));
+        Self { client, memory: Mutex::default(), rate, permits: Semaphore::new(AT_ONCE) }
     }
 
     async fn allowed(
@@ -162,14 +173,15 @@ impl Reviewer {
         namespaces: &BTreeSet<Name>,
     ) -> Result<Allowed, Page> {
         let token = token.ok_or_else(|| unauthorized("this page shows a cluster"))?;
-        let key = digest(&SHA256, token.as_bytes()).as_ref().to_vec();
+        let key = digest_of(token);
         if let Some(answer) = self.remembered(&key, namespaces) {
             return answer;
         }
+        if !self.is_somebodys(&key) && !self.rate.lock().allows(Instant::now()) {
+            return Err(too_many_clients());
+        }
         let Ok(Ok(_permit)) = timeout(TURN, self.permits.acquire()).await else {
-            let mut page = Page::text(429, "too many people are asking who they are; try again\n");
-            page.headers.push(("retry-after", "1".to_owned()));
-            return Err(page);
+            return Err(too_many_clients());
         };
         // Another question of the same person may have been answered meanwhile.
         if let Some(answer) = self.remembered(&key, namespaces) {
@@ -199,9 +211,16 @@ impl Reviewer {
         verdict.answer(namespaces)
     }
 
-    fn remember(&self, key: Vec<u8>, verdict: Verdict) {
+    /// Whether the API server has accepted the token not long ago.
+    fn is_somebodys(&self, key: &[u8]) -> bool {
+        let memory = self.memory.lock();
+        let verdict = memory.get(key).filter(|(since, verdict)| since.elapsed() < verdict.kept());
+        matches!(verdict, Some((_, Verdict::Person { .. })))
+    }
+
+    fn remember(&self, key: Digest, verdict: Verdict) {
         let mut memory = self.memory.lock();
-        memory.retain(|_, (since, verdict)| since.elapsed() < verdict.memory());
+        memory.retain(|_, (since, verdict)| since.elapsed() < verdict.kept());
         while memory.len() >= MOST_REMEMBERED {
             let oldest = memory.iter().min_by_key(|(_, (since, _))| *since);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };

@@ -70,9 +70,9 @@ pub(crate) async fn serve(
     let Some(address) = config.demand else { return Ok(None) };
     let tls = Arc::new(Tls::new(Certificate::SelfSigned)?);
     let fingerprint = tls.fingerprint();
-    let guard = Arc::new(Reviewer::new(client.clone(), PAGE));
+    let access = Arc::new(Reviewer::new(client.clone(), PAGE));
     let page = CountsPage::new(&config.node_name, counts, Arc::clone(cluster));
-    let start = move |listener| server::serve_kept(listener, page, Protection { tls, guard });
+    let start = move |listener| server::serve_kept(listener, page, Protection { tls, access });
     let served = serve_by("counts by Service", address, config.bind_hard_fail, start).await?;
     let place = CountsPlace { address: served.addresses(), fingerprint };
     Ok(Some((served, place)))

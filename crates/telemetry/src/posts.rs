@@ -4,7 +4,7 @@
 //!  TcpListener ─► TLS ─ each POST, one after the other ─► Answerer::answer(document) ─► answer
 //! ```
 //!
-//! Connections are kept, because a client that posts once posts again, and a greeting costs more than an answer.
+//! Connections are kept, because a client that posts once posts again, and a TLS handshake costs more than an answer.
 //!
 //! Anybody who reaches the port may post, so that no client may keep others from being answered. A document is read
 //! before anything is held for it: one that arrives slowly holds its own connection and nothing else. An address has its
@@ -40,8 +40,8 @@ struct Bounds {
     largest: usize,
     /// Time for a document to arrive, once its head has.
     arrival: Duration,
-    /// Time for the greeting.
-    greeting: Duration,
+    /// Time for the TLS handshake.
+    handshake: Duration,
     limits: Limits,
 }
 
@@ -50,7 +50,7 @@ const BOUNDS: Bounds = Bounds {
     largest: 2 * 1024 * 1024,
     // An API server that asks about a slice waits no longer than a second.
     arrival: Duration::from_millis(800),
-    greeting: Duration::from_secs(1),
+    handshake: Duration::from_secs(1),
     limits: Limits {
         // With the size of a document, at most 128 MiB.
         connections: 64,
@@ -115,7 +115,7 @@ async fn serve_connection<A: Answerer>(
     bounds: Bounds,
     has_asked: HasAsked,
 ) {
-    let Some(stream) = greeted(&posts.tls, stream, bounds.greeting).await else { return };
+    let Some(stream) = shake_hands(&posts.tls, stream, bounds.handshake).await else { return };
     let service = service_fn(move |request: Request<Incoming>| {
         has_asked.set();
         let posts = Arc::clone(&posts);
@@ -131,11 +131,15 @@ async fn serve_connection<A: Answerer>(
     }
 }
 
-/// The connection to a client that has greeted in time.
-async fn greeted(tls: &Tls, stream: TcpStream, within: Duration) -> Option<TlsStream<TcpStream>> {
-    let greeting = async { timeout(within, tls.accept(stream)).await? };
-    let greeted = greeting.await;
-    greeted
+/// The connection to a client that has finished the TLS handshake in time.
+async fn shake_hands(
+    tls: &Tls,
+    stream: TcpStream,
+    within: Duration,
+) -> Option<TlsStream<TcpStream>> {
+    let handshake = async { timeout(within, tls.accept(stream)).await? };
+    let accepted = handshake.await;
+    accepted
         .inspect_err(|error| tracing::debug!(%error, "a client that posts documents does not begin TLS as expected"))
         .ok()
 }
@@ -280,7 +284,7 @@ mod tests {
     fn patient(connections: usize, per_client: usize) -> Bounds {
         let hour = Duration::from_secs(3600);
         let limits = Limits { connections, per_client, head: hour, ..BOUNDS.limits };
-        Bounds { arrival: hour, greeting: hour, limits, ..BOUNDS }
+        Bounds { arrival: hour, handshake: hour, limits, ..BOUNDS }
     }
 
     /// The answer to a whole document. A minute is no assertion about time: without an answer the test fails.

@@ -4,7 +4,7 @@
 //!  TcpListener ─► Server ─ each request ─► PageHandler::handle(PageRequest) ─► Page
 //! ```
 //!
-//! Pages that are not for everybody have a [`Protection`]: TLS, and a [`Guard`] that each request has to pass.
+//! Pages that are not for everybody have a [`Protection`]: TLS, and a [`AccessControl`] that each request has to pass.
 //!
 //! One request per connection, few connections at once, and short timeouts: a slow client, or many that ask
 //! nothing, cannot keep the next probe out (see `connections.rs`). Where programs ask again and again, the connections of
@@ -118,7 +118,7 @@ impl<F: Fn(PageRequest<'_>) -> Page + Send + Sync + 'static> PageHandler for F {
 }
 
 /// Decides who gets a page.
-pub trait Guard: Send + Sync + 'static {
+pub trait AccessControl: Send + Sync + 'static {
     /// Whether the client with this bearer token gets the page.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ pub struct Protection {
     /// The certificate of the server: tokens must not be read on their way.
     pub tls: Arc<Tls>,
     /// Who gets a page.
-    pub guard: Arc<dyn Guard>,
+    pub access: Arc<dyn AccessControl>,
 }
 
 /// Limits for clients.
@@ -377,7 +377,7 @@ impl<H: PageHandler> Pages<H> {
         };
         if let Some(protection) = &self.protection {
             let token = bearer_token(request.headers());
-            if let Err(refused) = protection.guard.admit(page_request, token).await {
+            if let Err(refused) = protection.access.admit(page_request, token).await {
                 return refused;
             }
         }

@@ -89,7 +89,7 @@ pub struct Web<H> {
 
 /// The size of a request's body.
 const LARGEST: usize = 64 * 1024;
-/// Time for a body to arrive, and for a TLS greeting.
+/// Time for a body to arrive, and for a TLS handshake.
 const ARRIVAL: Duration = Duration::from_secs(5);
 /// A browser keeps some connections, and each open page one that goes on.
 const LIMITS: Limits = Limits {

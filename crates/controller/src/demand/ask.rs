@@ -377,7 +377,7 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = silent.local_addr().unwrap();
         let mut asker = Asker::new(Target { address, ..server.target }, LARGEST).unwrap();
-        assert_eq!(asker.ask("token").await, Err(Failure::Late), "it does not even greet");
+        assert_eq!(asker.ask("token").await, Err(Failure::Late), "it does not even begin TLS");
     }
 
     #[tokio::test]

@@ -103,7 +103,7 @@ async fn proxy(
     let guard = Arc::new(Reviewer::new(cluster.client(User::Proxy).unwrap(), PAGE));
     let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
     let handler = move |_: PageRequest<'_>| Page::new(200, "application/json", page());
-    let server = server::serve_kept(listener, handler, Protection { tls, guard }).unwrap();
+    let server = server::serve_kept(listener, handler, Protection { tls, access: guard }).unwrap();
     let port = server.address().port();
     report_in_lease(cluster, node, DemandServer { port, fingerprint }).await;
     server

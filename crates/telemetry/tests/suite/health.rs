@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use zonewise_telemetry::checks::Checks;
 use zonewise_telemetry::health::{self, Server};
 use zonewise_telemetry::metrics::Registry;
-use zonewise_telemetry::server::{self, Guard, Page, PageRequest, Protection};
+use zonewise_telemetry::server::{self, AccessControl, Page, PageRequest, Protection};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_telemetry::tls::{Certificate, Tls};
 
@@ -117,7 +117,7 @@ async fn metrics_with_their_content_type_and_nothing_else() {
 /// Refuses everybody.
 struct Nobody;
 
-impl Guard for Nobody {
+impl AccessControl for Nobody {
     fn admit<'a>(
         &'a self,
         _: PageRequest<'a>,
@@ -130,7 +130,7 @@ impl Guard for Nobody {
 #[tokio::test]
 async fn protected_pages_are_not_served_to_those_who_do_not_speak_tls() {
     let tls = Arc::new(Tls::new(Certificate::SelfSigned).unwrap());
-    let protection = Protection { tls, guard: Arc::new(Nobody) };
+    let protection = Protection { tls, access: Arc::new(Nobody) };
     let registry = Registry::default();
     let server = health::serve_metrics(ANY_PORT, registry, Some(protection)).await.unwrap();
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
@@ -144,7 +144,7 @@ async fn protected_pages_are_not_served_to_those_who_do_not_speak_tls() {
 /// Admits those who have the token `good`.
 struct ByToken;
 
-impl Guard for ByToken {
+impl AccessControl for ByToken {
     fn admit<'a>(
         &'a self,
         _: PageRequest<'a>,
@@ -159,7 +159,7 @@ impl Guard for ByToken {
 #[tokio::test]
 async fn connections_of_those_who_are_admitted_are_kept() {
     let tls = Arc::new(Tls::new(Certificate::SelfSigned).unwrap());
-    let protection = Protection { tls, guard: Arc::new(ByToken) };
+    let protection = Protection { tls, access: Arc::new(ByToken) };
     let listener = TcpListener::bind(ANY_PORT).await.unwrap();
     let page = |_: PageRequest<'_>| Page::text(200, "page");
     let server = server::serve_kept(listener, page, protection).unwrap();

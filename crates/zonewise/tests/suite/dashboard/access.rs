@@ -37,6 +37,15 @@ fn enter(tab: &mut Tab, token: &str) {
     tab.click(".token button").unwrap();
 }
 
+/// The status and the answer to a question of somebody with a token.
+fn ask_as(tab: &mut Tab, path: &str, token: &str) -> String {
+    let expression = format!(
+        "fetch('/api/v1/{path}', {{headers: {{authorization: 'Bearer {token}'}}}})\
+         .then(async (answer) => answer.status + ' ' + await answer.text())"
+    );
+    tab.evaluate(&expression).unwrap().as_str().unwrap().to_owned()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn people_see_the_namespaces_that_they_may_list_and_no_others() {
     let cluster = Cluster::start().await.unwrap();
@@ -62,13 +71,7 @@ async fn people_see_the_namespaces_that_they_may_list_and_no_others() {
     assert!(!all.to_string().contains("hidden"), "{all}");
 
     let token = cluster.token(User::Observer);
-    let mut ask = |path: &str, token: &str| {
-        let expression = format!(
-            "fetch('/api/v1/{path}', {{headers: {{authorization: 'Bearer {token}'}}}})\
-             .then(async (answer) => answer.status + ' ' + await answer.text())"
-        );
-        tab.evaluate(&expression).unwrap().as_str().unwrap().to_owned()
-    };
+    let mut ask = |path: &str, token: &str| ask_as(&mut tab, path, token);
     let overview = ask("overview", token);
     assert!(
         overview.starts_with("200")
@@ -82,6 +85,17 @@ async fn people_see_the_namespaces_that_they_may_list_and_no_others() {
     assert!(ask("overview", cluster.token(User::Admin)).contains("secret/hidden"));
     assert!(ask("overview", cluster.token(User::Proxy)).starts_with("403"));
     assert!(ask("overview", "").starts_with("401"));
+
+    let flood = "Promise.all(Array.from({length: 200}, (_, number) => \
+                 fetch('/api/v1/overview', {headers: {authorization: 'Bearer unknown' + number}})\
+                 .then((answer) => answer.status)))";
+    let statuses = tab.evaluate(flood).unwrap();
+    let statuses: Vec<u64> = serde_json::from_value(statuses).unwrap();
+    let refused = |wanted: u64| statuses.iter().filter(|status| **status == wanted).count();
+    assert_eq!(refused(401) + refused(429), 200, "{statuses:?}");
+    assert!(refused(429) > 0, "unknown tokens cost the API server a bounded number of reviews");
+    let known = ask_as(&mut tab, "overview", token);
+    assert!(known.starts_with("200"), "who is known is not kept out by those who are not: {known}");
 }
 
 #[test]
