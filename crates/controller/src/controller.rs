@@ -129,16 +129,7 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
         started.admission(by_webhook.then_some(&config.guard), &allocations, &mut watches).await?;
     let policy = Arc::new(Policy::new(config.guard.max_service_names, admission));
     let evacuations = started.evacuations(&config, &watched, &mut watches)?;
-    let form = config.content_type;
-    let own_slices = config.mode == Mode::Controller && !config.settings.upstream;
-    if own_slices || config.demand.source == Source::Proxies {
-        let readiness = Arc::clone(&watched.listener.readiness);
-        watches.spawn(readiness.follow(client.clone(), form, Arc::clone(&metrics)));
-    }
-    if own_slices {
-        // Events about refused addresses name what proxies refuse.
-        watches.spawn(Arc::clone(&watched).follow_service_cidrs(client.clone(), form));
-    }
+    watch_for_own_slices(&client, &config, &watched, &metrics, &mut watches);
     if config.mode == Mode::Guard {
         let known = (Arc::clone(&allocations), Arc::clone(&watched));
         let services = Arc::clone(&watched);
@@ -172,6 +163,26 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     metrics_server.stop().await;
     health.stop().await;
     result
+}
+
+/// Starts the watches that only some modes need.
+fn watch_for_own_slices(
+    client: &Client,
+    config: &Config,
+    watched: &Arc<WatchedIndex<ServiceEnqueuer>>,
+    metrics: &Arc<Metrics>,
+    watches: &mut JoinSet<()>,
+) {
+    let form = config.content_type;
+    let own_slices = config.mode == Mode::Controller && !config.settings.upstream;
+    if own_slices || config.demand.source == Source::Proxies {
+        let readiness = Arc::clone(&watched.listener.readiness);
+        watches.spawn(readiness.follow(client.clone(), form, Arc::clone(metrics)));
+    }
+    if own_slices {
+        // Events about refused addresses name what proxies refuse.
+        watches.spawn(Arc::clone(watched).follow_service_cidrs(client.clone(), form));
+    }
 }
 
 /// In guard mode: whether the webhook takes the place of the admission policy. `None` if the process is to end first.
