@@ -138,12 +138,26 @@ pub struct Token {
     pub user: String,
     /// The token.
     pub secret: String,
+    /// Whom it is meant for; `None` for this server. Others have it checked here with a TokenReview, and it opens nothing
+    /// here.
+    pub audience: Option<String>,
+}
+
+impl Token {
+    /// A new token of this user.
+    pub fn random(user: &str, audience: Option<&str>) -> Self {
+        let audience = audience.map(str::to_owned);
+        Self { user: user.to_owned(), secret: random::token(), audience }
+    }
 }
 
 impl fmt::Debug for Token {
     /// Without the secret: this goes into logs.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Token").field("user", &self.user).finish_non_exhaustive()
+        out.debug_struct("Token")
+            .field("user", &self.user)
+            .field("audience", &self.audience)
+            .finish_non_exhaustive()
     }
 }
 
@@ -294,7 +308,7 @@ fn shared(config: Config, port: u16) -> Result<Arc<Shared>, StartError> {
     let store = Store::new(config.history, first_version(now));
     let mut state = ApiState::new(store, Allocator::new(config.service_ranges));
     seed::seed(&mut state, port, now).map_err(|error| StartError::Seed(error.message))?;
-    let admin = || vec![Token { user: "admin".into(), secret: random::token() }];
+    let admin = || vec![Token::random("admin", None)];
     let shared = Arc::new(Shared {
         state: Mutex::new(state),
         faults: Mutex::new(config.faults),

@@ -27,6 +27,9 @@ use crate::name::{Key, Keyed, Name, SYSTEM_NAMESPACE};
 /// The path of the Leases in [`SYSTEM_NAMESPACE`].
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/zonewise-system/leases";
 
+/// The audience of the tokens with which proxies are asked for their counts: the API server does not accept them.
+pub const DEMAND_AUDIENCE: &str = "zonewise-demand";
+
 /// What the names of the proxies' Leases begin with; the name of the node follows.
 pub const LEASE_PREFIX: &str = "zonewise-proxy-";
 

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use zonewise_cluster::access::{Protected, Reviewer};
 use zonewise_common::clock;
-use zonewise_common::proxy_report::DemandServer;
+use zonewise_common::proxy_report::{DEMAND_AUDIENCE, DemandServer};
 use zonewise_demand::report::{self, Counts, Report, ReportError};
 use zonewise_telemetry::server::{self, Page, PageHandler, PageRequest, Protection};
 use zonewise_telemetry::tls::{Certificate, Tls};
@@ -36,7 +36,7 @@ const PAGE: Protected = Protected {
     path: "/demand",
     what: "the counts",
     role: "zonewise-demand-reader",
-    audience: Some("zonewise-demand"),
+    audience: Some(DEMAND_AUDIENCE),
     // It is asked four times in a minute. With 5,000 proxies, reviews of each question would be 700 requests per second.
     admitted_for: Duration::from_secs(300),
 };

@@ -191,7 +191,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
             let mut columns = line.split(',').map(|column| column.trim().trim_matches('"'));
             match (columns.next(), columns.next()) {
                 (Some(secret), Some(user)) if !secret.is_empty() && !user.is_empty() => {
-                    Ok(Token { user: user.into(), secret: secret.into() })
+                    Ok(Token { user: user.into(), secret: secret.into(), audience: None })
                 }
                 _ => Err(format!("{number}: not a line of TOKEN,USER")),
             }
@@ -209,7 +209,9 @@ mod tests {
 
     #[test]
     fn tokens_are_read_line_by_line() {
-        let token = |secret: &str, user: &str| Token { user: user.into(), secret: secret.into() };
+        let token = |secret: &str, user: &str| {
+            Token { user: user.into(), secret: secret.into(), audience: None }
+        };
         let text = "# comment\nabc,admin\n\n def , \"eve\",uid,\"group\"\n";
         assert_eq!(tokens(text), Ok(vec![token("abc", "admin"), token("def", "eve")]));
         assert_eq!(tokens("abc,admin\nabc\n"), Err("2: not a line of TOKEN,USER".into()));

@@ -42,7 +42,7 @@ use crate::http::faults::Faults;
 use crate::http::representation::{self, Encoder, Form, View};
 use crate::http::request::{self, NonResourceUrl, Options, ResourcePath, Route, Verb};
 use crate::http::watch::{self, ConnectionAborted, Watch, WatchFilter, WatchSource, WatchTimes};
-use crate::kubectl::reviews::Review;
+use crate::kubectl::reviews::{Known, Review};
 use crate::kubectl::{discovery, openapi};
 use crate::objects::kind::Kind;
 use crate::objects::protobuf;
@@ -283,7 +283,7 @@ pub(crate) async fn respond<B: RequestBody>(
     };
     let response = match &route {
         Route::NonResource(NonResourceUrl::Review(review)) => {
-            answer_review(*review, user, &parts, &body)
+            answer_review(*review, &shared.tokens, user, &parts, &body)
         }
         Route::NonResource(url) => show_document(&shared, url, &parts, &body),
         Route::Resource(resource) => perform(&shared, resource, &parts, &body),
@@ -324,20 +324,21 @@ fn without_token(route: &Route, parts: &Parts) -> Option<Response<Body>> {
     }
 }
 
-/// The user whose token the request has. How long this takes does not depend on how much of a token is
-/// right.
+/// The user whose token the request has. Tokens that are meant for others open nothing here.
 fn user<'a>(tokens: &'a [Token], headers: &HeaderMap) -> Option<&'a str> {
     let given =
         headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.strip_prefix("Bearer ").unwrap_or_default().trim();
+    let token = known_token(tokens, given).filter(|token| token.audience.is_none());
+    token.map(|token| &*token.user)
+}
+
+/// The token with this secret. How long this takes does not depend on how much of a secret is right.
+fn known_token<'a>(tokens: &'a [Token], given: &str) -> Option<&'a Token> {
     let matches = |token: &Token| bool::from(token.secret.as_bytes().ct_eq(given.as_bytes()));
     // All tokens are compared, wherever the right one is.
-    let known = tokens.iter().fold(
-        None,
-        |known, token| {
-            if matches(token) { Some(&*token.user) } else { known }
-        },
-    );
+    let known =
+        tokens.iter().fold(None, |known, token| if matches(token) { Some(token) } else { known });
     known.filter(|_| !given.is_empty())
 }
 
@@ -477,6 +478,7 @@ fn show_document(
 /// Reviews are answered, and not stored.
 fn answer_review(
     review: Review,
+    tokens: &[Token],
     user: &str,
     parts: &Parts,
     body: &[u8],
@@ -488,7 +490,13 @@ fn answer_review(
         protobuf::MEDIA_TYPE => protobuf::decode(body, review.kind())?,
         _ => serde_json::from_slice(body).unwrap_or_default(),
     };
-    Ok(whole_document(201, &review.answer(user, &asked["spec"]), Style::of(parts)))
+    let spec = &asked["spec"];
+    let known = Known {
+        user,
+        token: known_token(tokens, spec["token"].as_str().unwrap_or_default()),
+        users: tokens,
+    };
+    Ok(whole_document(201, &review.answer(&known, spec), Style::of(parts)))
 }
 
 fn show_faults(
@@ -648,7 +656,9 @@ mod tests {
     #[test]
     fn only_whole_tokens_are_accepted() {
         let tokens =
-            ["abc", "defg"].map(|secret| Token { user: "u".into(), secret: secret.into() });
+            [("abc", None), ("defg", None), ("for", Some("others"))].map(|(secret, audience)| {
+                Token { user: "u".into(), secret: secret.into(), audience: audience.map(Into::into) }
+            });
         let known = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, text.parse().unwrap());
@@ -656,7 +666,7 @@ mod tests {
         };
         assert!(known("Bearer abc") && known("Bearer defg"));
         for wrong in
-            ["", "Bearer", "Bearer ", "Bearer ab", "Bearer abcd", "Basic abc", "abc", "Bearer abd"]
+            ["", "Bearer", "Bearer ", "Bearer ab", "Bearer abcd", "Basic abc", "abc", "Bearer abd", "Bearer for"]
         {
             assert!(!known(wrong), "{wrong:?}");
         }
