@@ -11,20 +11,19 @@ use anyhow::{Context, bail};
 use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use tokio::task::JoinHandle;
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::query_parameter;
 use zonewise_common::keys::{LAB, SERVICE_NAME};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::ProxyReport;
-use zonewise_controller::config::File;
-use zonewise_netns::{ClusterNetwork, NetnsNode};
-use zonewise_telemetry::shutdown::Shutdown;
+use zonewise_controller::config::{DemandConfig, File, Source};
+use zonewise_netns::{ClusterNetwork, Namespace, NetnsNode};
 
 use crate::api::{Api, NODES, PODS, SERVICES, SLICES};
+use crate::inside::InsideProgram;
 use crate::kubelet::{Kubelet, PodView, now};
 use crate::objects::{self, SERVICE_PORT};
-use crate::proxies::Proxy;
+use crate::proxies;
 use crate::relay::Relay;
 use crate::scenario::{Scenario, Service, Zone};
 use crate::traffic::{Target, Traffic};
@@ -39,10 +38,15 @@ pub(crate) struct Access {
     pub(crate) address: SocketAddr,
     /// It is not the embedded one: it continues after the lab, and may hold Pods that the lab did not make.
     pub(crate) lives_on: bool,
+    /// A file with the token with which the controller asks the proxies what they have counted; `None` if demand is not
+    /// measured.
+    pub(crate) demand_token: Option<PathBuf>,
 }
 
 /// A running cluster. Dropping it removes everything that it made on this machine.
 pub(crate) struct Cluster {
+    /// Before the relay, which it needs until it has ended.
+    controller: Option<InsideProgram>,
     /// Requests to the API server.
     pub(crate) api: Api,
     /// Zones of the scenario, in order.
@@ -63,18 +67,19 @@ pub(crate) struct Cluster {
     /// A network namespace of a client in each zone, as a path.
     callers: Mutex<BTreeMap<String, PathBuf>>,
     inside: kube::Config,
+    /// The proxies count connections by Service, for the controller.
+    counts: bool,
     lab_nodes: Mutex<BTreeMap<String, LabNode>>,
     pods_made: AtomicUsize,
     network: Arc<Mutex<ClusterNetwork>>,
     _relay: Relay,
-    controller: Controller,
 }
 
 /// A node of the cluster. Its proxy runs while the node is on.
 pub(crate) struct LabNode {
     pub(crate) node: NetnsNode,
     pub(crate) state: NodeState,
-    proxy: Option<Proxy>,
+    proxy: Option<InsideProgram>,
 }
 
 /// The state of a node.
@@ -88,17 +93,6 @@ pub(crate) enum NodeState {
     Lost,
     /// It was removed from the cluster; its namespace is kept and may be used again.
     Gone,
-}
-
-struct Controller {
-    shutdown: Shutdown,
-    task: Option<JoinHandle<()>>,
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        self.shutdown.trigger();
-    }
 }
 
 /// How long Pods may take to become ready.
@@ -130,8 +124,11 @@ impl Cluster {
         let kubelet = Kubelet::start(api.clone(), Arc::clone(&network), !access.lives_on);
         let traffic = Mutex::new(Traffic::new(scenario.services.len()));
         tell("controller");
-        let controller = controller(&api)?;
+        let counts = access.demand_token.is_some();
+        let fabric = network.lock().fabric().clone();
+        let controller = Some(controller(fabric, inside.clone(), access.demand_token)?);
         let cluster = Self {
+            controller,
             api,
             services: scenario.services.clone(),
             zones,
@@ -142,11 +139,11 @@ impl Cluster {
             allows_user_services: !access.lives_on,
             callers: Mutex::default(),
             inside,
+            counts,
             lab_nodes: Mutex::default(),
             pods_made: AtomicUsize::new(0),
             network,
             _relay: relay,
-            controller,
         };
         cluster.populate(tell).await?;
         Ok(cluster)
@@ -248,7 +245,7 @@ impl Cluster {
 
     /// Starts a node's proxy, and lets Pods run on it.
     pub(crate) fn switch_on(&self, node: &NetnsNode) -> anyhow::Result<()> {
-        let proxy = Some(Proxy::start(node, self.inside.clone())?);
+        let proxy = Some(proxies::start(node, self.inside.clone(), self.counts)?);
         self.kubelet.add_node(node);
         let lab_node = LabNode { node: node.clone(), state: NodeState::On, proxy };
         self.lab_nodes().insert(node.name.clone(), lab_node);
@@ -434,16 +431,15 @@ impl Cluster {
 
     /// Stops the controller before anything else, so that it can still reach the API server, then the rest.
     pub(crate) async fn stop(mut self) {
-        self.controller.shutdown.trigger();
-        if let Some(task) = self.controller.task.take() {
-            let _ = task.await;
-        }
+        let controller = self.controller.take();
+        let _ = tokio::task::spawn_blocking(move || drop(controller)).await;
         let traffic = std::mem::replace(self.traffic.get_mut(), Traffic::new(0));
         let lab_nodes = std::mem::take(&mut *self.lab_nodes());
         let _ = tokio::task::spawn_blocking(move || {
             drop(traffic);
             // Every proxy is told to stop before the first is waited for, so that they stop in parallel.
-            lab_nodes.values().filter_map(|lab_node| lab_node.proxy.as_ref()).for_each(Proxy::stop);
+            let proxies = lab_nodes.values().filter_map(|lab_node| lab_node.proxy.as_ref());
+            proxies.for_each(InsideProgram::stop);
             drop(lab_nodes);
         })
         .await;
@@ -504,18 +500,23 @@ fn inside(access: &Access, listener: SocketAddr) -> anyhow::Result<kube::Config>
     Ok(config)
 }
 
-fn controller(api: &Api) -> anyhow::Result<Controller> {
+/// Starts the controller in the network between the nodes: from there it reaches the proxies.
+fn controller(
+    fabric: Namespace,
+    access: kube::Config,
+    demand_token: Option<PathBuf>,
+) -> anyhow::Result<InsideProgram> {
     let mut config =
         File::default().resolve("zonewise-lab").context("the controller's configuration")?;
     config.health_address = ([127, 0, 0, 1], 0).into();
     config.metrics_address = ([127, 0, 0, 1], 0).into();
     config.lease = None;
-    let (client, shutdown) = (api.client().clone(), Shutdown::manual());
-    let signal = shutdown.clone();
-    let task = tokio::spawn(async move {
-        if let Err(error) = zonewise_controller::run(client, config, signal).await {
-            tracing::error!("the controller ended: {error:#}");
-        }
-    });
-    Ok(Controller { shutdown, task: Some(task) })
+    if let Some(token_file) = demand_token {
+        config.demand =
+            DemandConfig { source: Source::Proxies, token_file, ..DemandConfig::default() };
+    }
+    let run = |client, shutdown| async {
+        Ok(zonewise_controller::run(client, config, shutdown).await?)
+    };
+    Ok(InsideProgram::start("controller".into(), fabric, access, run))
 }

@@ -15,7 +15,7 @@ use crate::api::{NODES, PODS, SERVICES};
 use crate::cluster::{Cluster, NodeState};
 use crate::kubelet::{PodView, now};
 use crate::objects;
-use crate::scenario::Step;
+use crate::scenario::{Callers, Step};
 use crate::watcher::{routes_page, sync_metrics};
 
 /// How long after a zone was cut off its nodes and Pods become unready, as if a node controller had noticed.
@@ -44,7 +44,23 @@ impl<'c> Director<'c> {
     /// For a cluster that receives the connections its scenario asks for.
     pub(crate) fn new(cluster: &'c Cluster) -> Self {
         let totals = cluster.services.iter().map(|service| service.connections).collect();
-        Self { cluster, totals, fixed: BTreeMap::new(), away: BTreeMap::new() }
+        let mut director = Self { cluster, totals, fixed: BTreeMap::new(), away: BTreeMap::new() };
+        for (index, service) in cluster.services.iter().enumerate() {
+            director.divide(index, &service.callers);
+        }
+        director
+    }
+
+    /// Divides the connections of a Service (by index) in this proportion, if there is one.
+    fn divide(&mut self, service: usize, callers: &Callers) {
+        let all: f64 = callers.values().sum();
+        if all == 0.0 {
+            return;
+        }
+        for (index, zone) in self.cluster.zones.iter().enumerate() {
+            let part = callers.get(&zone.name).copied().unwrap_or_default() / all;
+            self.fixed.insert((service, index), self.totals[service] * part);
+        }
     }
 
     /// Tells the clients how many connections to make now.
@@ -85,6 +101,9 @@ impl<'c> Director<'c> {
             Step::Nodes { zone, to } => self.nodes(zone, *to).await?,
             Step::Traffic { service, zone, connections } => {
                 self.call(service, zone.as_deref(), *connections);
+            }
+            Step::Callers(callers) => {
+                (0..self.totals.len()).for_each(|service| self.divide(service, callers));
             }
             Step::Wait(span) => tokio::time::sleep(span.0).await,
         }

@@ -6,6 +6,7 @@
 //!                         lab.log        the logs of controller and proxies
 //!                         zones.json     a network namespace of a client in each zone
 //!                         hosts          the addresses of all Services
+//!                         demand-token   with which the controller asks the proxies what they have counted
 //! ```
 
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub const LABS_DIRECTORY: &str = "/run/zonewise-lab";
 pub(crate) const ZONES: &str = "zones.json";
 /// The file with the addresses of all Services.
 pub(crate) const HOSTS: &str = "hosts";
+/// The file with the token with which the controller asks the proxies what they have counted.
+pub(crate) const DEMAND_TOKEN: &str = "demand-token";
 
 /// Creates or empties a file that a user has named. The lab runs as root, so a symbolic link that another user has put
 /// there would lead it to any file of the machine: it is refused.

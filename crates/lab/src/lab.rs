@@ -11,13 +11,14 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use parking_lot::Mutex;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use zonewise_apiserver::Server;
+use zonewise_apiserver::{Server, Token};
 use zonewise_common::keys::LAB;
+use zonewise_common::proxy_report::DEMAND_AUDIENCE;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::api::{Api, NODES, SERVICES};
 use crate::cluster::{Access, Cluster, clear};
-use crate::directory::{self, HOSTS, LabDirectory, ZONES};
+use crate::directory::{self, DEMAND_TOKEN, HOSTS, LabDirectory, ZONES};
 use crate::page::Page;
 use crate::picture::{side_by_side, svg};
 use crate::runner::Runner;
@@ -112,6 +113,8 @@ async fn live(
 }
 
 const KUBECONFIG: &str = "kubeconfig";
+/// The user of the controller's token for proxies, as in a cluster where it is installed.
+const CONTROLLER_USER: &str = "system:serviceaccount:zonewise-system:zonewise-controller";
 
 async fn play(
     options: &Options,
@@ -220,13 +223,28 @@ async fn access(
     directory: &LabDirectory,
 ) -> anyhow::Result<(Access, Option<Server>)> {
     let Some(path) = &options.api else {
-        let server = Server::start(zonewise_apiserver::Config::default()).await?;
+        let mut tokens = vec![Token::random("admin", None)];
+        let demand_token = match options.scenario.measures_demand() {
+            true => {
+                let token = Token::random(CONTROLLER_USER, Some(DEMAND_AUDIENCE));
+                directory.write(DEMAND_TOKEN, &token.secret)?;
+                tokens.push(token);
+                Some(directory.path().join(DEMAND_TOKEN))
+            }
+            false => None,
+        };
+        let settings = zonewise_apiserver::Config { tokens, ..Default::default() };
+        let server = Server::start(settings).await?;
         let text = server.kubeconfig();
         directory.write_for_user(KUBECONFIG, &text)?;
         let config = config(Kubeconfig::from_yaml(&text)?).await?;
         let address = server.address();
-        return Ok((Access { config, address, lives_on: false }, Some(server)));
+        return Ok((Access { config, address, lives_on: false, demand_token }, Some(server)));
     };
+    anyhow::ensure!(
+        !options.scenario.measures_demand(),
+        "this scenario measures demand, for which the lab makes a token at its own API server: leave out --api"
+    );
     let file = Kubeconfig::read_from(path)
         .with_context(|| format!("cannot use the kubeconfig {}", path.display()))?;
     let config = config(file).await?;
@@ -237,7 +255,7 @@ async fn access(
     }
     // Objects that a killed lab has left.
     clear(&api).await?;
-    Ok((Access { config, address, lives_on: true }, None))
+    Ok((Access { config, address, lives_on: true, demand_token: None }, None))
 }
 
 async fn config(file: Kubeconfig) -> anyhow::Result<kube::Config> {

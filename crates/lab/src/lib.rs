@@ -20,6 +20,7 @@ mod board;
 mod cluster;
 mod director;
 pub mod directory;
+mod inside;
 mod kubelet;
 pub mod lab;
 mod measure;

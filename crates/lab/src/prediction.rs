@@ -17,7 +17,7 @@ use crate::measure;
 pub(crate) struct Prediction {
     /// The part of each zone's connections that stays in it.
     in_zone: BTreeMap<String, f64>,
-    /// How much more than its fair share the busiest endpoint gets.
+    /// How much more than its fair share the busiest endpoint gets if zones call by their cores.
     pub(crate) overload: f64,
 }
 

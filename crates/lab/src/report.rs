@@ -124,7 +124,7 @@ fn totals(summary: &Summary) -> String {
 
 fn verdict(summary: &Summary) -> String {
     let failed = summary.acts.iter().flat_map(failed).count();
-    let missing = summary.planned.saturating_sub(summary.acts.len());
+    let missing = summary.planned.saturating_sub(summary.played);
     let told = [(failed, "expectation", "hold"), (missing, "act", "run")];
     let told = told.into_iter().filter(|(count, ..)| *count > 0);
     let told = told.map(|(count, thing, verb)| format!("{} did not {verb}", counted(count, thing)));

@@ -1,6 +1,7 @@
 //! Runs the acts of a scenario one after the other, and measures each.
 
 use std::collections::BTreeMap;
+use std::iter::once;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +13,11 @@ use tokio::task::JoinSet;
 use zonewise_netns::NetnsNode;
 use zonewise_telemetry::shutdown::Shutdown;
 
-use crate::board::{Board, Observation, TICK, judge};
+use crate::board::{Board, Computed, Observation, TICK, judge};
 use crate::cluster::{Cluster, NodeState};
 use crate::director::{Director, settle};
 use crate::prediction::Prediction;
-use crate::scenario::{Act, Scenario, Zone};
+use crate::scenario::{Act, Expect, Scenario, Zone};
 use crate::view::{ActResult, ActView, ClusterSize, Phase, Summary, View, ZoneView};
 use crate::watcher::{self, SyncMetrics, programming, routed, routes_page, statuses, sync_metrics};
 
@@ -120,9 +121,9 @@ impl Runner {
         settle(&self.cluster).await?;
         director.aim().await?;
         for (index, act) in self.scenario.acts.iter().enumerate() {
-            let result = self.act(&mut director, index, act).await?;
-            ended(&result);
-            self.board.lock().end(result);
+            let results = self.act(&mut director, index, act).await?;
+            results.iter().for_each(ended);
+            self.board.lock().end(results);
         }
         Ok(())
     }
@@ -132,8 +133,11 @@ impl Runner {
         director: &mut Director<'_>,
         index: usize,
         act: &Act,
-    ) -> anyhow::Result<ActResult> {
-        let service = self.service_of(act);
+    ) -> anyhow::Result<Vec<ActResult>> {
+        let expected: Vec<(usize, &Expect)> = once(&act.expect)
+            .chain(&act.beside)
+            .map(|expect| (self.service_of(expect), expect))
+            .collect();
         let stage = ActView {
             number: index + 1,
             of: self.scenario.acts.len(),
@@ -141,7 +145,7 @@ impl Runner {
             look: act.look.clone(),
             ..ActView::default()
         };
-        self.board.lock().begin(stage, service);
+        self.board.lock().begin(stage, self.service_of(&act.expect));
         let begun = epoch();
         for step in &act.steps {
             self.board.lock().step(step.to_string());
@@ -149,21 +153,34 @@ impl Runner {
         }
         let last = settle(&self.cluster).await?;
         let settled = (last > begun).then_some(last - begun);
-        let before = self.predict(service).await?;
+        let mut computed = Vec::new();
+        for (service, _) in &expected {
+            computed.push(self.predict(*service).await?);
+        }
         self.measure(act.measure.0).await;
-        let mut result = self.board.lock().figures(service, settled);
-        let after = self.predict(service).await?;
-        let computed: Vec<Prediction> = before.into_iter().chain(after).collect();
-        judge(&mut result, &act.expect, self.scenario.resized.then_some(&computed[..]));
-        Ok(result)
+        // All at once, so that they are of the same time.
+        let mut results: Vec<ActResult> = {
+            let board = self.board.lock();
+            expected.iter().map(|(service, _)| board.figures(*service, settled)).collect()
+        };
+        for (index, (service, expect)) in expected.iter().enumerate() {
+            let mut predictions = std::mem::take(&mut computed[index]);
+            predictions.extend(self.predict(*service).await?);
+            let calls_unevenly = self.scenario.calls_unevenly();
+            let computed = Computed { predictions, calls_unevenly };
+            judge(&mut results[index], expect, self.scenario.resized.then_some(&computed));
+        }
+        Ok(results)
     }
 
     /// What the objects lead to now, if the scenario does not say what is expected in this size.
-    async fn predict(&self, service: usize) -> anyhow::Result<Option<Prediction>> {
+    async fn predict(&self, service: usize) -> anyhow::Result<Vec<Prediction>> {
         if !self.scenario.resized {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        Prediction::compute(self.cluster.api.client(), &self.cluster.services[service].name).await
+        let name = &self.cluster.services[service].name;
+        let prediction = Prediction::compute(self.cluster.api.client(), name).await?;
+        Ok(prediction.into_iter().collect())
     }
 
     /// Measures for this long, or until the user continues with the next act.
@@ -192,8 +209,9 @@ impl Runner {
         self.tasks.shutdown().await;
     }
 
-    fn service_of(&self, act: &Act) -> usize {
-        let wanted = act.expect.service.as_deref();
+    /// The Service that an expectation is about, by index.
+    fn service_of(&self, expect: &Expect) -> usize {
+        let wanted = expect.service.as_deref();
         let services = &self.cluster.services;
         services.iter().position(|service| Some(service.name.as_str()) == wanted).unwrap_or(0)
     }
@@ -214,6 +232,7 @@ impl Runner {
             first_traffic: first.map_or(0.0, |first| (first - self.started).as_secs_f64()),
             acts: board.ended().to_vec(),
             resized: self.scenario.resized,
+            played: board.played(),
             planned: self.scenario.acts.len(),
             connections,
             failed,

@@ -27,7 +27,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 use zonewise_common::duration::ConfigDuration;
-use zonewise_slices::requested::requested_routing;
+use zonewise_slices::requested::{Demand, RequestedRouting, requested_routing};
 use zonewise_slices::settings::Settings;
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::reason::TABLE;
@@ -35,9 +35,10 @@ use zonewise_topology::reason::TABLE;
 pub use crate::size::Size;
 
 /// Built-in scenarios: name and text.
-pub const BUILT_IN: [(&str, &str); 5] = [
+pub const BUILT_IN: [(&str, &str); 6] = [
     ("story", include_str!("../scenarios/story.yaml")),
     ("hot-zone", include_str!("../scenarios/hot-zone.yaml")),
+    ("hot-zone-measured", include_str!("../scenarios/hot-zone-measured.yaml")),
     ("tiny-service", include_str!("../scenarios/tiny-service.yaml")),
     ("node-churn", include_str!("../scenarios/node-churn.yaml")),
     ("subsets", include_str!("../scenarios/subsets.yaml")),
@@ -51,6 +52,8 @@ const MAX_PODS_PER_NODE: usize = 200;
 const MIN_CONNECTIONS: f64 = 0.01;
 /// More connections per second than one machine can make.
 const MAX_CONNECTIONS: f64 = 10_000.0;
+/// The largest part of a zone in a proportion of callers.
+const MAX_PART: f64 = 1000.0;
 /// The longest time that an act may measure.
 const MAX_MEASURE: Duration = Duration::from_hours(1);
 
@@ -125,7 +128,13 @@ pub struct Service {
     pub traffic_distribution: Option<String>,
     /// Connections per second over all zones, divided in proportion to the cores of each zone's nodes.
     pub connections: f64,
+    /// The proportion in which they are divided instead, by zone; a zone that is not named makes none.
+    #[serde(default)]
+    pub callers: Callers,
 }
+
+/// A proportion of zones.
+pub type Callers = BTreeMap<String, f64>;
 
 /// An act: steps are carried out, then connections are counted.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -144,6 +153,9 @@ pub struct Act {
     /// What must hold.
     #[serde(default)]
     pub expect: Expect,
+    /// What must hold for other Services, which are measured at the same time.
+    #[serde(default)]
+    pub beside: Vec<Expect>,
 }
 
 /// A step of an act.
@@ -227,6 +239,8 @@ pub enum Step {
         /// Connections per second.
         connections: f64,
     },
+    /// Divides the connections of every Service anew, in this proportion; a zone that is not named makes none.
+    Callers(Callers),
     /// Waits.
     Wait(ConfigDuration),
 }
@@ -342,6 +356,28 @@ impl Scenario {
         self.services.iter().flat_map(|service| service.endpoints.values()).sum()
     }
 
+    /// Whether the demand of a Service is measured at some time.
+    pub(crate) fn measures_demand(&self) -> bool {
+        let asked = |key: &str, value: &str| {
+            let requested = requested(annotated(key, value));
+            requested.is_ok_and(|requested| requested.demand == Demand::Measured)
+        };
+        let mut services = self.services.iter().flat_map(|service| &service.annotations);
+        let mut steps = self.acts.iter().flat_map(|act| &act.steps);
+        services.any(|(key, value)| asked(key, value))
+            || steps.any(|step| match step {
+                Step::Annotate { key, value: Some(value), .. } => asked(key, value),
+                _ => false,
+            })
+    }
+
+    /// Whether some zones make more connections than their cores say.
+    pub(crate) fn calls_unevenly(&self) -> bool {
+        let mut steps = self.acts.iter().flat_map(|act| &act.steps);
+        self.services.iter().any(|service| !service.callers.is_empty())
+            || steps.any(|step| matches!(step, Step::Callers(_)))
+    }
+
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_cluster()?;
         self.check_services()?;
@@ -408,6 +444,8 @@ impl Scenario {
                 self.zone(zone).map_err(|error| format!("Service {:?}: {error}", service.name))?;
             }
             rate(service.connections)?;
+            self.check_callers(&service.callers)
+                .map_err(|error| format!("Service {:?}: {error}", service.name))?;
             let asked = service.annotations.iter().map(|(key, value)| understood(key, value));
             let distribution = service.traffic_distribution.iter().map(|value| distribution(value));
             asked
@@ -428,18 +466,40 @@ impl Scenario {
         Ok(())
     }
 
-    fn check_act(&self, act: &Act) -> Result<(), String> {
-        if act.measure.0 < MIN_MEASURE || act.measure.0 > MAX_MEASURE {
-            return Err(format!("measure: {} is not between 500ms and 1h", act.measure));
+    fn check_callers(&self, callers: &Callers) -> Result<(), String> {
+        for (zone, part) in callers {
+            self.zone(zone).map_err(|error| format!("callers: {error}"))?;
+            if !(0.0..=MAX_PART).contains(part) {
+                return Err(format!("callers: {part} of zone {zone:?} is not between 0 and 1000"));
+            }
         }
-        if let Some(service) = &act.expect.service {
+        let none = !callers.is_empty() && callers.values().all(|part| *part == 0.0);
+        if none { Err("callers: no zone makes connections".into()) } else { Ok(()) }
+    }
+
+    fn check_expect(&self, expect: &Expect) -> Result<(), String> {
+        if let Some(service) = &expect.service {
             self.service(service)?;
         }
-        for reason in &act.expect.reason {
+        for reason in &expect.reason {
             let known = TABLE.iter().any(|entry| entry.code.to_string() == *reason);
             known.then_some(()).ok_or_else(|| {
                 format!("expect: {reason:?} is not a reason code (`zonewise reasons` lists them)")
             })?;
+        }
+        Ok(())
+    }
+
+    fn check_act(&self, act: &Act) -> Result<(), String> {
+        if act.measure.0 < MIN_MEASURE || act.measure.0 > MAX_MEASURE {
+            return Err(format!("measure: {} is not between 500ms and 1h", act.measure));
+        }
+        self.check_expect(&act.expect)?;
+        for expect in &act.beside {
+            self.check_expect(expect)?;
+            if expect.service.is_none() {
+                return Err("beside: name the Service that each of them is about".into());
+            }
         }
         act.steps.iter().try_for_each(|step| self.check_step(step))
     }
@@ -485,6 +545,12 @@ impl Scenario {
                 self.service(service)?;
                 zone.as_ref().map(|zone| self.zone(zone)).transpose()?;
                 rate(*connections)
+            }
+            Step::Callers(callers) => {
+                if callers.is_empty() {
+                    return Err("callers: name a zone (example: {a: 70, b: 30})".into());
+                }
+                self.check_callers(callers)
             }
             Step::Wait(span) => {
                 let short = span.0 <= MAX_MEASURE;
@@ -557,7 +623,12 @@ fn check_zones<'a>(act: &'a Act, away: &mut BTreeSet<&'a str>) -> Result<(), Str
 
 /// Checks that the controller understands an annotation, if it is one that asks for routing or looks like it.
 fn understood(key: &str, value: &str) -> Result<(), String> {
-    requests(json!({"metadata": {"annotations": {key: value}}, "spec": {}}))
+    requests(annotated(key, value))
+}
+
+/// A Service with one annotation.
+fn annotated(key: &str, value: &str) -> serde_json::Value {
+    json!({"metadata": {"annotations": {key: value}}, "spec": {}})
 }
 
 /// Checks that the controller understands a value of `spec.trafficDistribution`.
@@ -566,15 +637,19 @@ fn distribution(value: &str) -> Result<(), String> {
 }
 
 /// Checks what a Service requests, alone on that Service.
-fn requests(mut service: serde_json::Value) -> Result<(), String> {
+fn requests(service: serde_json::Value) -> Result<(), String> {
+    let requested = requested(service)?;
+    requested.notes.first().map_or(Ok(()), |note| {
+        Err(format!("{}={}: {}", note.source, note.value, requested.sentence(note)))
+    })
+}
+
+fn requested(mut service: serde_json::Value) -> Result<RequestedRouting, String> {
     service["metadata"]["name"] = "web".into();
     service["metadata"]["namespace"] = "default".into();
     service["metadata"]["uid"] = "web".into();
     let service = serde_json::from_value(service).map_err(|error| error.to_string())?;
-    let requested = requested_routing(&service, &Settings::default());
-    requested.notes.first().map_or(Ok(()), |note| {
-        Err(format!("{}={}: {}", note.source, note.value, requested.sentence(note)))
-    })
+    Ok(requested_routing(&service, &Settings::default()))
 }
 
 /// Checks a name: valid for Kubernetes, and short enough for names that are derived from it.
@@ -634,6 +709,10 @@ impl fmt::Display for Step {
             Self::Traffic { service, zone: None, connections } => {
                 write!(out, "{connections} connections/s to {service}")
             }
+            Self::Callers(callers) => {
+                let parts = callers.iter().map(|(zone, part)| format!("{part} from {zone}"));
+                write!(out, "connections: {}", parts.collect::<Vec<_>>().join(", "))
+            }
             Self::Wait(span) => write!(out, "wait {span}"),
         }
     }
@@ -652,7 +731,7 @@ mod tests {
         let unknown = Scenario::find("nonsense").unwrap_err().to_string();
         assert!(
             unknown.contains(
-                "not a built-in scenario (story, hot-zone, tiny-service, node-churn, subsets)"
+                "not a built-in scenario (story, hot-zone, hot-zone-measured, tiny-service, node-churn, subsets)"
             ),
             "{unknown}"
         );

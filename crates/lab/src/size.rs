@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use zonewise_common::duration::ConfigDuration;
 
-use crate::scenario::{Scenario, Service, Step, ZONE_LIMIT, Zone};
+use crate::scenario::{Callers, Scenario, Service, Step, ZONE_LIMIT, Zone};
 
 /// The size of the cluster, as given on the command line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,6 +70,11 @@ impl Scenario {
                     service.endpoints.insert(name.clone(), pods);
                 }
             }
+            for callers in self.callers_mut() {
+                if let Some(part) = callers.get(&like.name).copied() {
+                    callers.insert(name.clone(), part);
+                }
+            }
             self.cluster.zones.push(Zone { name, ..like.clone() });
         }
         self.cluster.zones.truncate(count);
@@ -84,11 +89,24 @@ impl Scenario {
         for service in &mut self.services {
             service.endpoints.retain(|zone, _| names.contains(zone));
         }
+        for callers in self.callers_mut() {
+            callers.retain(|zone, _| names.contains(zone));
+        }
         for step in self.acts.iter_mut().flat_map(|act| &mut act.steps) {
             if let Some(zone) = step.zone_mut().filter(|zone| !names.contains(zone)) {
                 zone.clone_from(last);
             }
         }
+    }
+
+    /// All proportions of zones.
+    fn callers_mut(&mut self) -> impl Iterator<Item = &mut Callers> {
+        let services = self.services.iter_mut().map(|service| &mut service.callers);
+        let steps = self.acts.iter_mut().flat_map(|act| &mut act.steps);
+        services.chain(steps.filter_map(|step| match step {
+            Step::Callers(callers) => Some(callers),
+            _ => None,
+        }))
     }
 
     fn set_services(&mut self, count: usize) -> Result<(), String> {
@@ -171,6 +189,7 @@ fn copy(like: &Service, zones: &[String], number: usize) -> Service {
         annotations: like.annotations.clone(),
         traffic_distribution: like.traffic_distribution.clone(),
         connections: COPY_CONNECTIONS,
+        callers: like.callers.clone(),
     }
 }
 
@@ -186,9 +205,11 @@ impl Step {
             | Self::GiveBack { zone }
             | Self::Nodes { zone, .. } => Some(zone),
             Self::Traffic { zone, .. } => zone.as_mut(),
-            Self::Annotate { .. } | Self::Distribute { .. } | Self::Roll { .. } | Self::Wait(_) => {
-                None
-            }
+            Self::Annotate { .. }
+            | Self::Distribute { .. }
+            | Self::Roll { .. }
+            | Self::Callers(_)
+            | Self::Wait(_) => None,
         }
     }
 }

@@ -554,6 +554,7 @@ fn summary() -> Summary {
             result("A zone loses its endpoints", "TooFewEndpoints", 0.331, not_held()),
         ],
         resized: true,
+        played: 2,
         planned: 2,
         connections: 8_042,
         failed: 0,
@@ -564,8 +565,8 @@ fn summary() -> Summary {
 
 #[test]
 fn a_report_says_what_held_and_what_did_not() {
-    let good = Summary { acts: vec![summary().acts.remove(0)], planned: 1, ..summary() };
-    let short = Summary { acts: vec![ActResult::default()], planned: 3, ..Summary::default() };
+    let good = Summary { acts: vec![summary().acts.remove(0)], played: 1, planned: 1, ..summary() };
+    let short = Summary { acts: vec![ActResult::default()], played: 1, planned: 3, ..Summary::default() };
     let reports = [("report", summary()), ("report-held", good), ("report-short", short)];
     let changed: Vec<String> =
         reports.iter().filter_map(|(name, one)| differs(name, &report::table(one))).collect();

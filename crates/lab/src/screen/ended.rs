@@ -17,7 +17,7 @@ const WIDTHS: [u16; 7] = [1, 10, 22, 7, 7, 6, 7];
 
 /// Rows that a table of all acts takes in the end.
 pub(super) fn rows(view: &View) -> u16 {
-    let acts = view.act.as_ref().map_or(view.ended.len(), |act| act.of);
+    let acts = view.act.as_ref().map_or(0, |act| act.of).max(view.ended.len());
     let failures = view.ended.iter().flat_map(failures).count();
     u16::try_from(acts.saturating_add(failures)).unwrap_or(u16::MAX).min(100)
 }
