@@ -34,7 +34,7 @@ pub(crate) struct Lab {
 const EXAMPLES: &str = "Examples:
   zonewise lab                               the story, on this terminal
   zonewise lab --duration 20s                the same without a terminal: a table, and an exit code
-  zonewise lab --scenario tiny-service       another built-in scenario (story, hot-zone, tiny-service, node-churn, subsets)
+  zonewise lab --scenario tiny-service       another built-in scenario (docs/lab.md lists them)
   zonewise lab --scenario mine.yaml -o json  your own; docs/lab.md has the reference
   zonewise lab --nodes 20 --services 50      the story in a larger cluster
   zonewise lab --zones 5 --nodes 3           the story in another cluster
