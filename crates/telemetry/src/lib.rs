@@ -42,6 +42,7 @@ pub mod file;
 pub mod health;
 pub mod log;
 pub mod metrics;
+mod patience;
 pub mod posts;
 pub mod server;
 pub mod shutdown;

@@ -30,6 +30,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::connections::HasAsked;
+use crate::patience::Patient;
 use crate::server::{self, Limits, NOSNIFF, Page, Server, bearer_token};
 use crate::tls::Tls;
 
@@ -91,6 +92,8 @@ pub struct Web<H> {
 const LARGEST: usize = 64 * 1024;
 /// Time for a body to arrive, and for a TLS handshake.
 const ARRIVAL: Duration = Duration::from_secs(5);
+/// How long a client may read nothing of its answer. Until then the answer is in memory.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// A browser keeps some connections, and each open page one that goes on.
 const LIMITS: Limits = Limits {
     connections: 256,
@@ -138,7 +141,7 @@ async fn serve_http<H: WebHandler>(
         .timer(TokioTimer::new())
         .header_read_timeout(LIMITS.head)
         .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, PATIENCE)), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a client of the page failed");
     }
