@@ -46,7 +46,7 @@ const TURN: Duration = Duration::from_secs(10);
 pub(crate) struct Api {
     hub: Arc<Hub>,
     access: Arc<Access>,
-    work: Semaphore,
+    work: Work,
 }
 
 impl WebHandler for Api {
@@ -79,7 +79,7 @@ fn secured(answer: Answer) -> Answer {
 
 impl Api {
     pub(crate) fn new(hub: Arc<Hub>, access: Access) -> Self {
-        Self { hub, access: Arc::new(access), work: Semaphore::new(AT_ONCE) }
+        Self { hub, access: Arc::new(access), work: Work::new(AT_ONCE) }
     }
 
     async fn respond(self: &Arc<Self>, request: &WebRequest) -> Result<Answer, Page> {
@@ -129,19 +129,37 @@ impl Api {
         request: &WebRequest,
         allowed: Allowed,
     ) -> Result<Answer, Page> {
-        let Ok(Ok(_permit)) = timeout(TURN, self.work.acquire()).await else {
+        let (hub, request) = (Arc::clone(&self.hub), request.clone());
+        self.work.run(move || compute(&hub, &request, &allowed)).await?
+    }
+}
+
+/// Threads for answers that are computed.
+struct Work(Arc<Semaphore>);
+
+impl Work {
+    fn new(at_once: usize) -> Self {
+        Self(Arc::new(Semaphore::new(at_once)))
+    }
+
+    /// Computes something when it is its turn. Its place is taken until that is done, also if nobody waits for it any
+    /// more: clients that close their connection cannot start more work than others.
+    async fn run<T: Send + 'static>(
+        &self,
+        compute: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Page> {
+        let Ok(Ok(place)) = timeout(TURN, Arc::clone(&self.0).acquire_owned()).await else {
             let mut page = Page::text(503, "too many requests are being answered; try again\n");
             page.headers.push(("retry-after", "1".to_owned()));
             return Err(page);
         };
-        let (hub, request) = (Arc::clone(&self.hub), request.clone());
-        let compute = move || compute(&hub, &request, &allowed);
-        tokio::task::spawn_blocking(compute).await.unwrap_or_else(|error| {
+        let computed = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            compute()
+        });
+        computed.await.map_err(|error| {
             tracing::error!(%error, "an answer could not be computed");
-            Err(Page::text(
-                500,
-                "the answer could not be computed; the log of this program says why\n",
-            ))
+            Page::text(500, "the answer could not be computed; the log of this program says why\n")
         })
     }
 }
@@ -280,6 +298,23 @@ fn parameter(query: &str, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn work_that_nobody_waits_for_takes_its_place_until_it_is_done() {
+        let work = Work::new(1);
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let (end, may_end) = std::sync::mpsc::channel::<()>();
+        let slow = work.run(move || {
+            begun.send(()).unwrap();
+            may_end.recv()
+        });
+        // The client closes its connection.
+        assert!(timeout(Duration::from_millis(1), slow).await.is_err());
+        has_begun.recv().unwrap();
+        assert_eq!(work.0.available_permits(), 0);
+        end.send(()).unwrap();
+        assert_eq!(work.run(|| 7).await.unwrap(), 7, "the next one has its turn afterwards");
+    }
 
     #[test]
     fn parameters_are_decoded_as_browsers_encode_them() {
