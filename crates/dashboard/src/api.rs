@@ -232,8 +232,9 @@ impl Asked<'_> {
             .map_err(unreadable)?;
         let proxies = here.by_node.or(ProxyKind::Zonewise);
         let proxy_view = snapshot.proxy_view(service);
-        let matrices = matrices_of_nodes(&proxy_view, snapshot.nodes(), service, &proxies)
-            .map_err(unreadable)?;
+        let matrices =
+            matrices_of_nodes(&proxy_view, &snapshot.senders(service), service, &proxies)
+                .map_err(unreadable)?;
         // The explanation stands beside it.
         let planner = Planner { depth: Depth::Arithmetic, ..self.planner.clone() };
         let plan = match service.is_ours() {

@@ -202,7 +202,7 @@ impl ControllerView {
         let planned = self.planned(decision).ok()?;
         let family = decision.family(&self.objects.service).to_string();
         let gates = kind.gates(&self.objects.service);
-        let all = matrices(&planned, &self.objects.nodes, &gates).ok()?;
+        let all = matrices(&planned, &self.objects.senders(), &gates).ok()?;
         all.into_iter().find(|matrix| matrix.family == family)
     }
 

@@ -353,7 +353,7 @@ fn by_kind(
 ) -> Result<Vec<(ProxyKind, Vec<Matrix>)>, serde_json::Error> {
     let service = &controller_view.objects.service;
     let routers = ProxyKind::ZONAL.map(|kind| Routers::Same(kind.gates(service)));
-    let all = matrices_for(planned, &controller_view.objects.nodes, &routers, Grouping::Zones)?;
+    let all = matrices_for(planned, &controller_view.objects.senders(), &routers, Grouping::Zones)?;
     Ok(ProxyKind::ZONAL.into_iter().zip(all).collect())
 }
 
@@ -444,8 +444,8 @@ pub(crate) fn current_traffic(
     environment: &Environment,
     family: &str,
 ) -> Result<Now, serde_json::Error> {
-    let (nodes, service) = (&controller_view.objects.nodes, &controller_view.objects.service);
-    Now::of(proxy_view, nodes, service, &environment.by_node, family, Grouping::Zones)
+    let (nodes, service) = (controller_view.objects.senders(), &controller_view.objects.service);
+    Now::of(proxy_view, &nodes, service, &environment.by_node, family, Grouping::Zones)
 }
 
 fn grouped_by(decision: &Decision) -> &'static str {

@@ -122,7 +122,7 @@ fn figures(view: &ControllerView, proxy_kind: ProxyKind) -> Option<Figures> {
     let service = &view.objects.service;
     // Everything that is read here was read before, or is written by ourselves.
     let planned = view.planned(&decision).ok()?;
-    let all = matrices(&planned, &view.objects.nodes, &proxy_kind.gates(service)).ok()?;
+    let all = matrices(&planned, &view.objects.senders(), &proxy_kind.gates(service)).ok()?;
     let family = decision.family(service).to_string();
     let matrix = all.into_iter().find(|matrix| matrix.family == family)?;
     Some(Figures { in_zone: matrix.in_zone?, max_overload: matrix.max_overload()? })

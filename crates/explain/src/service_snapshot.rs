@@ -117,6 +117,14 @@ impl ServiceSnapshot {
         Some(self.nodes.measured(|zone| shares.share_of(zone)))
     }
 
+    /// The nodes, with what each zone sends to the Service: as it was measured where that is known, otherwise by capacity.
+    pub fn senders(&self) -> Arc<Nodes> {
+        let Some(shares) = &self.shares else { return Arc::clone(&self.nodes) };
+        let mut nodes = Nodes::clone(&self.nodes);
+        nodes.zones = nodes.zones.measured(|zone| shares.share_of(zone));
+        Arc::new(nodes)
+    }
+
     /// The input of the controller's functions; `measured` is what [`measured`](Self::measured) returns.
     ///
     /// `populated` says whether the built-in controller has set hints before because of the

@@ -258,6 +258,11 @@ impl Snapshot {
         }
     }
 
+    /// The nodes, with what each zone sends to a Service; see [`ServiceSnapshot::senders`].
+    pub fn senders(&self, service: &Arc<Service>) -> Arc<Nodes> {
+        self.service_snapshot(service).senders()
+    }
+
     /// The names of the slices of a Service, whoever wrote them.
     pub fn slice_names(&self, service: &Service) -> Vec<String> {
         let key = (Name::clone(&service.namespace), Name::clone(&service.name));

@@ -7,7 +7,7 @@
 //!        └─► WhatIf::applied ────► decide ─► plan ─► matrix ─┘
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use zonewise_common::keys::{
 };
 use zonewise_common::name::Name;
 use zonewise_routing::{Frontend, Refusal};
-use zonewise_slices::node::{Node, Nodes};
+use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::requested::{TRAFFIC_DISTRIBUTION, requested_routing};
 use zonewise_slices::service::Service;
@@ -28,6 +28,7 @@ use zonewise_topology::heuristics;
 
 use crate::change::{Change, ControllerView};
 use crate::cost::{Crossing, Prices};
+use crate::environment::ZoneDemand;
 use crate::explanation::{Depth, zonal_best};
 use crate::matrix::{Matrix, matrices};
 use crate::overview::Cost;
@@ -50,7 +51,7 @@ pub struct WhatIf {
     /// How much traffic zones send, compared with each other. Zones that are not named send nothing.
     pub demand: BTreeMap<String, f64>,
     /// Zones that are gone, with their nodes and endpoints.
-    pub lost: Vec<String>,
+    pub lost: BTreeSet<String>,
     /// What the Service asks for.
     pub ask: Option<Ask>,
 }
@@ -120,10 +121,10 @@ const ALL_KEYS: [&str; 6] = [
     STARTING_THRESHOLD,
     PADDING,
 ];
-/// The most endpoints that a Service can be tried with.
+/// The most endpoints that a Service can be tried with, unless it has more already.
 pub const MOST_ENDPOINTS: u64 = 2000;
-/// The most nodes that a zone can be tried with.
-pub const MOST_NODES: u64 = 1000;
+/// The most worker nodes that a cluster can be tried with, unless it has more already.
+pub const MOST_NODES: u64 = 2000;
 /// The most cores that a zone can be tried with.
 const MOST_CORES: u64 = 1_000_000;
 /// The longest value of a request.
@@ -261,12 +262,10 @@ pub fn what_if(
     let (changed, changes) = tried.applied(&view)?;
     let planner = Planner { depth: Depth::Arithmetic, ..planner.clone() };
     let refused = snapshot.proxy_view(service).refused;
-    let side = |view: &ControllerView, demand: &BTreeMap<String, f64>| {
-        Side::of(view, &planner, prices, demand, refused.clone())
-    };
+    let side = |view: &ControllerView| Side::of(view, &planner, prices, refused.clone());
     Ok(WhatIfAnswer {
-        now: side(&view, &BTreeMap::new())?,
-        then: side(&changed, &tried.demand)?,
+        now: side(&view)?,
+        then: side(&changed)?,
         yaml: manifest(service, tried.ask.as_ref(), &changes)?,
         changes,
     })
@@ -277,15 +276,13 @@ impl Side {
         view: &ControllerView,
         planner: &Planner,
         prices: Option<&Prices>,
-        demand: &BTreeMap<String, f64>,
         refused: Vec<(Frontend, Refusal)>,
     ) -> Result<Self, WhatIfError> {
         let decision = view.decide();
         let planned = ProxyView { refused, ..view.planned(&decision)? };
         let kind = planner.environment.only_proxy().unwrap_or(planner.proxy_kind);
         let service = &view.objects.service;
-        let matrices =
-            matrices(&planned, &sending(&view.objects.nodes, demand), &kind.gates(service))?;
+        let matrices = matrices(&planned, &view.objects.senders(), &kind.gates(service))?;
         let family = decision.family(service).to_string();
         let matrix = matrices.iter().find(|matrix| matrix.family == family);
         let (in_zone, best) = (matrix.and_then(|one| one.in_zone), zonal_best(view, &decision));
@@ -299,20 +296,6 @@ impl Side {
     }
 }
 
-/// The nodes, with what each zone sends.
-fn sending(nodes: &Arc<Nodes>, demand: &BTreeMap<String, f64>) -> Nodes {
-    let mut nodes = Nodes::clone(nodes);
-    let all: f64 = demand.values().sum();
-    if all > 0.0 {
-        // A zone that sends nothing still has a row, so that its nodes are seen.
-        let least = 1e-9;
-        nodes.zones = nodes
-            .zones
-            .measured(|zone| Some((demand.get(zone).copied().unwrap_or(0.0) / all).max(least)));
-    }
-    nodes
-}
-
 impl WhatIf {
     /// The view with the changes, and the changes in words.
     fn applied(&self, view: &ControllerView) -> Result<(ControllerView, Vec<String>), WhatIfError> {
@@ -322,51 +305,95 @@ impl WhatIf {
             trial.ask(ask);
         }
         trial.lose(&self.lost);
-        for (zone, count) in self.nodes.iter().filter(|(zone, _)| !self.lost.contains(zone)) {
+        let stays = |zone: &String| !self.lost.contains(zone);
+        for (zone, count) in self.nodes.iter().filter(|(zone, _)| stays(zone)) {
             trial.set_nodes(zone, *count);
         }
-        for (zone, cores) in self.cores.iter().filter(|(zone, _)| !self.lost.contains(zone)) {
+        for (zone, cores) in self.cores.iter().filter(|(zone, _)| stays(zone)) {
             trial.set_cores(zone, *cores);
         }
-        for (zone, count) in self.endpoints.iter().filter(|(zone, _)| !self.lost.contains(zone)) {
+        for (zone, count) in self.endpoints.iter().filter(|(zone, _)| stays(zone)) {
             trial.set_endpoints(zone, *count);
         }
+        trial.set_demand(&self.demand);
         Ok((trial.view, trial.changes))
     }
 
     fn check(&self, view: &ControllerView) -> Result<(), WhatIfError> {
-        let within = |what: String, number: u64, most: u64| match number <= most {
-            true => Ok(()),
-            false => Err(WhatIfError::TooMuch { what, most }),
-        };
-        let endpoints =
-            self.endpoints.values().fold(0_u64, |sum, count| sum.saturating_add(*count));
-        within(format!("{endpoints} endpoints"), endpoints, MOST_ENDPOINTS)?;
-        for (zone, count) in &self.nodes {
-            within(format!("{count} nodes in {zone}"), *count, MOST_NODES)?;
-        }
+        self.check_zones(view)?;
         for (zone, number) in self.cores.iter().chain(&self.demand) {
             if !number.is_finite() || *number < 0.0 {
                 return Err(WhatIfError::Number(format!("the figure of zone `{zone}`")));
             }
             within(format!("{number} in {zone}"), *number as u64, MOST_CORES)?;
         }
-        if let Some(ask) = &self.ask {
-            if !ask.key.is_empty() && !KEYS.contains(&ask.key.as_str()) {
-                return Err(WhatIfError::Key(ask.key.clone()));
-            }
-            let length = ask.value.len() as u64;
-            within(format!("a value of {length} bytes"), length, LONGEST_VALUE)?;
-        }
-        let zones = self.endpoints.keys().chain(self.nodes.keys()).chain(self.cores.keys());
-        let has_node = |zone: &str| {
-            view.objects.nodes.by_name.values().any(|node| node.zone.as_deref() == Some(zone))
-        };
-        match zones.chain(&self.lost).find(|zone| !has_node(zone)) {
+        let (pods, nodes) = (&view.objects.pods, view.objects.nodes.by_name.values());
+        let served = pods.iter().filter_map(|pod| zone_served(view, pod));
+        let working = nodes.filter(|node| is_worker(node)).filter_map(|node| node.zone.as_ref());
+        self.check_total("endpoints", &self.endpoints, served, MOST_ENDPOINTS)?;
+        self.check_total("nodes", &self.nodes, working, MOST_NODES)?;
+        self.ask.as_ref().map_or(Ok(()), Ask::check)
+    }
+
+    fn check_zones(&self, view: &ControllerView) -> Result<(), WhatIfError> {
+        let nodes = view.objects.nodes.by_name.values();
+        let known: BTreeSet<&str> = nodes.filter_map(|node| node.zone.as_deref()).collect();
+        let counted = self.endpoints.keys().chain(self.nodes.keys());
+        let measured = self.cores.keys().chain(self.demand.keys());
+        match counted.chain(measured).chain(&self.lost).find(|zone| !known.contains(zone.as_str()))
+        {
             Some(zone) => Err(WhatIfError::Zone(zone.clone())),
             None => Ok(()),
         }
     }
+
+    /// Whether the work for so many of something is bounded: those that are tried, and those of the zones that stay as
+    /// they are.
+    fn check_total<'v>(
+        &self,
+        noun: &str,
+        tried: &BTreeMap<String, u64>,
+        present: impl Iterator<Item = &'v Name>,
+        most: u64,
+    ) -> Result<(), WhatIfError> {
+        let (mut all, mut total) = (0, 0_u64);
+        for zone in present {
+            all += 1;
+            total += u64::from(!tried.contains_key(&**zone) && !self.lost.contains(&**zone));
+        }
+        let tried = tried.iter().filter(|(zone, _)| !self.lost.contains(*zone));
+        let total = tried.fold(total, |sum, (_, count)| sum.saturating_add(*count));
+        within(format!("{total} {noun}"), total, most.max(all))
+    }
+}
+
+impl Ask {
+    fn check(&self) -> Result<(), WhatIfError> {
+        if !self.key.is_empty() && !KEYS.contains(&self.key.as_str()) {
+            return Err(WhatIfError::Key(self.key.clone()));
+        }
+        let length = self.value.len() as u64;
+        within(format!("a value of {length} bytes"), length, LONGEST_VALUE)
+    }
+}
+
+fn within(what: String, number: u64, most: u64) -> Result<(), WhatIfError> {
+    match number <= most {
+        true => Ok(()),
+        false => Err(WhatIfError::TooMuch { what, most }),
+    }
+}
+
+/// The zone in which a Pod is a ready endpoint.
+fn zone_served<'v>(view: &'v ControllerView, pod: &Pod) -> Option<&'v Name> {
+    let serves = pod.is_considered() && pod.ready && !pod.terminating;
+    let name = pod.node.as_ref().filter(|_| serves)?;
+    view.objects.nodes.by_name.get(name)?.zone.as_ref()
+}
+
+/// Whether a node counts.
+fn is_worker(node: &Node) -> bool {
+    node.ready && !node.control_plane
 }
 
 /// A copy of the objects while it is changed.
@@ -400,21 +427,18 @@ impl Trial {
         }
     }
 
-    fn lose(&mut self, lost: &[String]) {
+    fn lose(&mut self, lost: &BTreeSet<String>) {
         if lost.is_empty() {
             return;
         }
-        let gone = |node: &Node| {
-            node.zone.as_deref().is_some_and(|zone| lost.iter().any(|one| one == zone))
-        };
+        let gone = |node: &Node| node.zone.as_deref().is_some_and(|zone| lost.contains(zone));
         self.view = self.view.without_nodes(gone);
         self.changes.extend(lost.iter().map(|zone| format!("zone {zone} is lost")));
     }
 
     /// The workers of a zone that count, by name.
     fn workers(&self, zone: &str) -> Vec<Node> {
-        let here =
-            |node: &&Node| node.zone.as_deref() == Some(zone) && node.ready && !node.control_plane;
+        let here = |node: &&Node| node.zone.as_deref() == Some(zone) && is_worker(node);
         self.view.objects.nodes.by_name.values().filter(here).cloned().collect()
     }
 
@@ -478,25 +502,40 @@ impl Trial {
     }
 
     fn set_endpoints(&mut self, zone: &str, count: u64) {
-        let nodes = Arc::clone(&self.view.objects.nodes);
-        let serves = |pod: &Pod| {
-            let node = pod.node.as_ref().and_then(|name| nodes.by_name.get(name));
-            let here = node.is_some_and(|node| node.zone.as_deref() == Some(zone));
-            here && pod.is_considered() && pod.ready && !pod.terminating
-        };
-        let known = self.view.objects.pods.iter().filter(|pod| serves(pod)).count() as u64;
+        let serves =
+            |pod: &&Arc<Pod>| zone_served(&self.view, pod).is_some_and(|own| **own == *zone);
+        let serving = self.view.objects.pods.iter().filter(serves);
+        let names: Vec<Name> = serving.map(|pod| Name::clone(&pod.name)).collect();
+        let known = names.len() as u64;
         if count > known {
             self.view.add_endpoints(zone, count - known);
         } else {
-            let mut left = count;
-            self.view.objects.pods.retain(|pod| {
-                let counted = serves(pod);
-                let stays = !counted || left > 0;
-                left -= u64::from(counted && stays);
-                stays
-            });
+            let gone: BTreeSet<&Name> = names.iter().skip(count as usize).collect();
+            self.view.objects.pods.retain(|pod| !gone.contains(&pod.name));
         }
         self.tell_count("endpoint", zone, known, count);
+    }
+
+    /// Lets zones send traffic in these proportions. The controller decides by that where the Service asks for it.
+    fn set_demand(&mut self, demand: &BTreeMap<String, f64>) {
+        if demand.values().sum::<f64>() <= 0.0 {
+            return;
+        }
+        let sent = |trial: &Self| -> Vec<(Name, f64)> {
+            let zones = &trial.view.objects.senders().zones.zones;
+            zones.iter().map(|zone| (Name::from(&*zone.name), zone.share)).collect()
+        };
+        let before = sent(self);
+        let part = |zone: &Name| demand.get(&**zone).copied().unwrap_or(0.0);
+        let zones = before.iter().map(|(zone, _)| (Name::clone(zone), part(zone)));
+        self.view.objects.shares = Some(Arc::new(ZoneDemand::of(zones.collect())));
+        let percent = |share: f64| (share * 100.0).round();
+        for ((zone, before), (_, after)) in before.into_iter().zip(sent(self)) {
+            let (before, after) = (percent(before), percent(after));
+            if before != after {
+                self.changes.push(format!("{zone} sends {after} % instead of {before} %"));
+            }
+        }
     }
 
     fn tell_count(&mut self, noun: &str, zone: &str, before: u64, after: u64) {

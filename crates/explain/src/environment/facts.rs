@@ -179,6 +179,14 @@ pub struct StoredDemand(BTreeMap<Key, Arc<ZoneDemand>>);
 pub struct ZoneDemand(BTreeMap<Name, u32>);
 
 impl ZoneDemand {
+    /// What zones send, in any unit. A zone that sends nothing has the least share, so that it is not taken for one of
+    /// which nothing is known.
+    pub(crate) fn of(zones: BTreeMap<Name, f64>) -> Self {
+        let all: f64 = zones.values().sum();
+        let millionths = |part: f64| ((part / all * 1e6).round() as u32).max(1);
+        Self(zones.into_iter().map(|(zone, part)| (zone, millionths(part))).collect())
+    }
+
     /// The share of a zone, 0 to 1.
     pub fn share_of(&self, zone: &str) -> Option<f64> {
         self.0.get(zone).map(|share| f64::from(*share) / 1e6)

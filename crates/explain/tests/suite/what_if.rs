@@ -200,11 +200,16 @@ fn what_cannot_be_tried_is_refused_with_the_cause() {
     let objects = objects(&json!({}), &[(1, 4, 1), (1, 4, 1), (1, 4, 1)]);
     let rows = [
         (
-            json!({"endpoints": {"a": 1999, "b": 2}}),
+            json!({"endpoints": {"a": 1999, "b": 2}, "lost": ["c"]}),
             "2001 endpoints is more than the 2000 that can be tried at once",
         ),
         (json!({"endpoints": {"a": u64::MAX, "b": u64::MAX}}), "is more than the 2000"),
-        (json!({"nodes": {"a": 1001}}), "1001 nodes in a is more than the 1000"),
+        (
+            json!({"endpoints": {"a": 1999}}),
+            "2001 endpoints is more than the 2000 that can be tried at once",
+        ),
+        (json!({"nodes": {"a": 1000, "b": 1000}}), "2001 nodes is more than the 2000"),
+        (json!({"demand": {"moon": 1}}), "no node is in zone `moon`"),
         (json!({"cores": {"a": -0.5}}), "the figure of zone `a` must be a number of at least 0"),
         (json!({"cores": {"a": 1e300}}), "is more than the 1000000"),
         (json!({"lost": ["moon"]}), "no node is in zone `moon`"),
@@ -220,6 +225,60 @@ fn what_cannot_be_tried_is_refused_with_the_cause() {
     for (question, expected) in rows {
         let error = ask(&objects, &question).map(|answer| answer.changes).unwrap_err().to_string();
         assert!(error.contains(expected), "{question}: {error}");
+    }
+}
+
+#[test]
+fn a_zone_can_be_lost_only_once_and_does_not_count_then() {
+    let objects = objects(&json!({}), &[(1, 4, 1), (1, 4, 1), (1, 4, 1)]);
+    let lost = vec!["a"; 10_000];
+    let answer = ask(&objects, &json!({"lost": lost, "endpoints": {"a": 9, "b": 1999}})).unwrap();
+    assert_eq!(answer.changes, ["zone a is lost", "1999 endpoints in b instead of 1"]);
+}
+
+/// What the leading controller has stored of measured demand: `a` sends 70 %.
+fn measured() -> Value {
+    let state = json!({"v": 1, "at": 1_763_430_000_000_u64, "zones": ["a", "b", "c"], "services": {
+        "shop/web": {"s": [700_000, 200_000, 100_000], "n": [700, 200, 100], "r": 6.5, "a": 3},
+    }});
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "zonewise-demand", "namespace": "zonewise-system"},
+        "data": {"state": state.to_string()},
+    })
+}
+
+/// The share of each zone: by which the controller decides, and which the matrix has.
+fn shares(side: &Value) -> (Vec<f64>, Vec<f64>) {
+    let of = |rows: &Value| {
+        let rows = rows.as_array().unwrap().iter();
+        rows.map(|row| (row["share"].as_f64().unwrap() * 1000.0).round() / 1000.0).collect()
+    };
+    (of(&side["plan"]["explanation"]["zones"]), of(&side["matrices"][0]["from"]))
+}
+
+#[test]
+fn measured_demand_is_what_zones_send_and_the_slider_changes_it() {
+    let thirds = vec![0.333, 0.333, 0.333];
+    let (stored, tried) = (vec![0.7, 0.2, 0.1], vec![0.1, 0.1, 0.8]);
+    let rows = [("measured", stored.clone(), tried.clone()), ("model", thirds.clone(), thirds)];
+    for (asked, decided_now, decided_then) in rows {
+        let annotations = json!({
+            "zonewise.dev/routing-preference": "zonewise.dev/balanced", "zonewise.dev/demand": asked,
+        });
+        let mut objects = objects(&annotations, &[(2, 4, 4), (2, 4, 4), (2, 4, 4)]);
+        objects.push(measured());
+        let question = json!({"demand": {"a": 10, "b": 10, "c": 80}});
+        let answer = ask(&objects, &question).unwrap();
+        let told = [
+            "a sends 10 % instead of 70 %",
+            "b sends 10 % instead of 20 %",
+            "c sends 80 % instead of 10 %",
+        ];
+        assert_eq!(answer.changes, told);
+        let answer = serde_json::to_value(answer.document()).unwrap();
+        assert_eq!(shares(&answer["now"]), (decided_now, stored.clone()), "{asked}");
+        assert_eq!(shares(&answer["then"]), (decided_then, tried.clone()), "{asked}");
     }
 }
 

@@ -144,10 +144,10 @@ impl Routers<'_> {
         let mut all = Vec::new();
         let proxies = here.by_node.or(ProxyKind::Zonewise);
         for service in services {
-            let (proxy_view, nodes) = (snapshot.proxy_view(service), snapshot.nodes());
+            let (proxy_view, nodes) = (snapshot.proxy_view(service), snapshot.senders(service));
             all.extend(match &self.flags {
-                Some(gates) => matrices(&proxy_view, nodes, gates)?,
-                None => matrices_of_nodes(&proxy_view, nodes, service, &proxies)?,
+                Some(gates) => matrices(&proxy_view, &nodes, gates)?,
+                None => matrices_of_nodes(&proxy_view, &nodes, service, &proxies)?,
             });
         }
         Ok(all)
