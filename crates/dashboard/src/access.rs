@@ -36,14 +36,17 @@ pub enum Allowed {
 }
 
 impl Allowed {
-    /// Whether a Service may be seen, by its namespace.
-    pub(crate) fn service(&self, name: &str) -> bool {
+    /// Whether a namespace may be seen.
+    pub(crate) fn namespace(&self, name: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Namespaces(allowed) => {
-                name.split_once('/').is_some_and(|(namespace, _)| allowed.contains(namespace))
-            }
+            Self::Namespaces(allowed) => allowed.contains(name),
         }
+    }
+
+    /// Whether a Service may be seen, by its namespace.
+    pub(crate) fn service(&self, name: &str) -> bool {
+        name.split_once('/').is_some_and(|(namespace, _)| self.namespace(namespace))
     }
 }
 

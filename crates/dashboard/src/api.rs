@@ -189,9 +189,7 @@ fn compute(hub: &Hub, request: &WebRequest, allowed: &Allowed) -> Result<Answer,
     }
     let name = parameter(&request.query, "name")
         .ok_or_else(|| Page::text(400, "which Service? add ?name=NAMESPACE/NAME\n"))?;
-    let snapshot = hub.snapshot();
-    let service = hub.service(&snapshot, &name).filter(|_| allowed.service(&name));
-    let service = service.ok_or_else(|| {
+    let (service, snapshot) = objects_of(hub, &name, allowed).ok_or_else(|| {
         Page::text(404, format!("there is no Service {name}, or you may not see it\n"))
     })?;
     let asked = Asked { hub, snapshot: &snapshot, service: &service, planner: &planner };
@@ -200,6 +198,15 @@ fn compute(hub: &Hub, request: &WebRequest, allowed: &Allowed) -> Result<Answer,
         ROUTES => asked.routes(&request.query),
         _ => asked.what_if(request),
     }
+}
+
+/// A copy of what is known of a Service: watches do not wait for what is computed from it. It names no Service of a
+/// namespace that may not be seen.
+fn objects_of(hub: &Hub, name: &str, allowed: &Allowed) -> Option<(Arc<Service>, Snapshot)> {
+    let all = hub.snapshot();
+    let service = hub.service(&all, name).filter(|_| allowed.service(name))?;
+    let snapshot = all.of_one(&service, |namespace| allowed.namespace(namespace));
+    Some((service, snapshot))
 }
 
 /// A question about one Service.

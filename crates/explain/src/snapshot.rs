@@ -9,7 +9,9 @@ use zonewise_common::name::{Key, Name};
 use zonewise_common::service_cidr::ServiceCidr;
 use zonewise_inventory::evacuation::{StoredEvacuation, in_force};
 use zonewise_inventory::index::Index;
-use zonewise_routing::{ClusterClaims, NodeLocation, ObjectReader, Protected, ServiceClaims};
+use zonewise_routing::{
+    ClusterClaims, Frontend, NodeLocation, ObjectReader, Protected, Refusal, ServiceClaims,
+};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
@@ -28,11 +30,13 @@ pub struct Snapshot {
     /// The JSON of Services and slices, which proxies read.
     json: Json,
     /// What was seen of the programs that run.
-    facts: Facts,
+    facts: Arc<Facts>,
     /// The ranges that ClusterIPs come from, as far as known.
     service_cidrs: BTreeMap<Name, Vec<Cidr>>,
     /// The addresses and ports that the Services ask for; computed when first asked for.
     claims: OnceLock<ClusterClaims>,
+    /// In a snapshot of one Service: the addresses and ports that it does not get because of the others.
+    refused: Option<Vec<(Frontend, Refusal)>>,
     /// How nodes count that report no allocatable CPU.
     missing_cpu: MissingCpu,
 }
@@ -180,11 +184,22 @@ impl SnapshotBuilder {
         }
         let nodes = Nodes::new(self.index.nodes().clone(), missing_cpu);
         let nodes = Arc::new(nodes.evacuating(in_force(self.evacuations.values())));
-        let Self { index, json, facts, service_cidrs, .. } = self;
-        let claims = OnceLock::new();
-        let snapshot = Snapshot { index, nodes, json, facts, service_cidrs, claims, missing_cpu };
+        let snapshot = Snapshot {
+            index: self.index,
+            nodes,
+            json: self.json,
+            facts: Arc::new(self.facts),
+            service_cidrs: self.service_cidrs,
+            claims: OnceLock::new(),
+            refused: None,
+            missing_cpu,
+        };
         (snapshot, self.remarks)
     }
+}
+
+fn owned((key, json): (&Key, &Box<str>)) -> (Key, Box<str>) {
+    (key.clone(), json.clone())
 }
 
 /// Why no proxy can read an object that the controller can use. Both read different fields.
@@ -280,7 +295,39 @@ impl Snapshot {
         ProxyView {
             service: Cow::Borrowed(self.json.services.get(&key).map_or("{}", |json| json)),
             slices: slices.iter().filter_map(text).collect(),
-            refused: self.claims().refused(&key),
+            refused: self.refused.clone().unwrap_or_else(|| self.claims().refused(&key)),
+        }
+    }
+
+    /// A copy with one Service and everything that is said about it, which is the same as with all of them. Of other
+    /// Services, only those are named whose namespace `may_be_named`.
+    #[must_use]
+    pub fn of_one(&self, service: &Service, may_be_named: impl Fn(&str) -> bool) -> Self {
+        let key = (Name::clone(&service.namespace), Name::clone(&service.name));
+        let (mut index, mut json) = (Index::default(), Json::default());
+        for pod in self.index.pods_of(service) {
+            index.apply_pod(Arc::unwrap_or_clone(pod));
+        }
+        for slice in self.index.slices_of(&key) {
+            let key = (Name::clone(&slice.namespace), Name::from(slice.name()));
+            json.slices.extend(self.json.slices.get_key_value(&key).map(owned));
+            index.record_written_slice(Arc::unwrap_or_clone(slice));
+        }
+        index.apply_service(service.clone());
+        json.services.extend(self.json.services.get_key_value(&key).map(owned));
+        let mut refused = self.proxy_view(service).refused;
+        for (_, why) in &mut refused {
+            why.hide_owner_unless(|(namespace, _)| may_be_named(namespace));
+        }
+        Self {
+            index,
+            json,
+            nodes: Arc::clone(&self.nodes),
+            facts: Arc::clone(&self.facts),
+            service_cidrs: self.service_cidrs.clone(),
+            claims: OnceLock::new(),
+            refused: Some(refused),
+            missing_cpu: self.missing_cpu,
         }
     }
 
@@ -377,7 +424,7 @@ impl Snapshot {
         let environment = |snapshot: &Self| snapshot.environment(&[], ProxyKind::default());
         let before = environment(self);
         let measured = self.facts.demand != facts.demand;
-        self.facts = facts;
+        self.facts = Arc::new(facts);
         measured || environment(self) != before
     }
 

@@ -52,8 +52,8 @@ pub struct Claim {
 pub enum Refusal {
     /// Another Service has the same frontend, with a claim of a higher rank.
     Outranked {
-        /// The Service that has it.
-        by: Key,
+        /// The Service that has it; `None` where that is not told.
+        by: Option<Key>,
     },
     /// An external IP that is, or may become, the ClusterIP of another Service.
     ClusterIp,
@@ -64,11 +64,23 @@ pub enum Refusal {
     ReservedPort,
 }
 
+impl Refusal {
+    /// Leaves out the name of another Service, unless it may be told.
+    pub fn hide_owner_unless(&mut self, may_be_told: impl FnOnce(&Key) -> bool) {
+        if let Self::Outranked { by } = self {
+            *by = by.take().filter(may_be_told);
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Outranked { by: (namespace, name) } => {
+            Self::Outranked { by: Some((namespace, name)) } => {
                 write!(f, "Service {namespace}/{name} has this address and port")
+            }
+            Self::Outranked { by: None } => {
+                f.write_str("a Service of another namespace has this address and port")
             }
             Self::ClusterIp => f.write_str(
                 "the external IP is in the range of ClusterIPs or is another Service's ClusterIP",
@@ -187,7 +199,7 @@ impl Ownership {
             return Some(forbidden);
         }
         let owner = self.owner(frontend)?;
-        (owner != service).then(|| Refusal::Outranked { by: owner.clone() })
+        (owner != service).then(|| Refusal::Outranked { by: Some(owner.clone()) })
     }
 
     /// Every claim without effect.

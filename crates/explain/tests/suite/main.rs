@@ -4,6 +4,7 @@
 mod agreement;
 mod check;
 mod input;
+mod of_one;
 mod top;
 mod truth;
 mod what_if;
