@@ -43,6 +43,8 @@ pub struct Resource {
     pub name: &'static str,
     /// The path that lists the objects of all namespaces.
     pub path: &'static str,
+    /// Only the objects of this namespace.
+    pub namespace: Option<Name>,
     /// Label and field selectors as [`query_parameter`]s; empty for all objects.
     pub selector: Cow<'static, str>,
     /// The table that its objects are read with in protobuf; `None` to ask for JSON.
@@ -52,7 +54,21 @@ pub struct Resource {
 impl Resource {
     /// All objects of a resource, without a selector.
     pub const fn all(name: &'static str, path: &'static str, kind: &'static Kind) -> Self {
-        Self { name, path, selector: Cow::Borrowed(""), kind: Some(kind) }
+        Self { name, path, namespace: None, selector: Cow::Borrowed(""), kind: Some(kind) }
+    }
+
+    /// The same resource in one namespace.
+    #[must_use]
+    pub fn in_namespace(self, namespace: &str) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// The path that lists its objects.
+    fn list_path(&self) -> Cow<'static, str> {
+        match &self.namespace {
+            Some(namespace) => Cow::Owned(namespaced(namespace, self.path)),
+            None => Cow::Borrowed(self.path),
+        }
     }
 
     /// The same resource, asked for in this form.
@@ -61,6 +77,12 @@ impl Resource {
         let kind = self.kind.filter(|_| content_type == ContentType::Protobuf);
         Self { kind, ..self }
     }
+}
+
+/// The path of a resource in one namespace: `/api/v1/pods` becomes `/api/v1/namespaces/NAME/pods`.
+pub fn namespaced(namespace: &str, path: &str) -> String {
+    let (group, kind) = path.rsplit_once('/').unwrap_or(("", path));
+    format!("{group}/namespaces/{namespace}/{kind}")
 }
 
 /// The form in which lists and watches are asked for. The server may answer in JSON always.
@@ -247,7 +269,7 @@ async fn check_version(
     resource: &Resource,
     version: &str,
 ) -> Result<String, Interrupted> {
-    let path = format!("{}?limit=1{}", resource.path, resource.selector);
+    let path = format!("{}?limit=1{}", resource.list_path(), resource.selector);
     let failed = |error| Interrupted { error, version: Some(version.into()) };
     let page = read_page(client, &path, resource.kind, &mut |_| {}).await.map_err(failed)?;
     let current = version_number(&page.version);
@@ -328,8 +350,9 @@ async fn list<L: WatchListener>(
         // It must not be taken for deleted.
         None => identified = Err(format::unidentified(object)),
     };
-    let Resource { path, selector, kind, .. } = resource;
-    let version = list_pages(client, path, selector, *kind, &mut take).await?;
+    let Resource { selector, kind, .. } = resource;
+    let path = resource.list_path();
+    let version = list_pages(client, &path, selector, *kind, &mut take).await?;
     identified?;
     listener.listed(version_number(&version), &keys);
     Ok(version)
@@ -461,7 +484,8 @@ async fn watch<L: WatchListener>(
     let seconds = WATCH_SECONDS + fastrand::u64(..60);
     let path = format!(
         "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}{}",
-        resource.path, resource.selector
+        resource.list_path(),
+        resource.selector
     );
     let request = format::get(&path, resource.kind)?;
     let interrupted = |error, version: &str| Interrupted { error, version: Some(version.into()) };

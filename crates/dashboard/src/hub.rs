@@ -224,7 +224,7 @@ impl Hub {
             lab,
         });
         let mut tasks = match &client {
-            Some(client) => hub.followed.start(client),
+            Some(client) => hub.followed.start(client, hub.view.namespace.as_deref()),
             None => JoinSet::new(),
         };
         hub.followed.listener.wake.notify_one();

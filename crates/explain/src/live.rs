@@ -11,7 +11,7 @@ pub use sights::sights;
 use kube::Client;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::watch::{
-    NODES, PODS, SERVICE_CIDRS, SERVICES, SLICES, list_each, query_parameter,
+    NODES, PODS, SERVICE_CIDRS, SERVICES, SLICES, list_each, namespaced, query_parameter,
 };
 use zonewise_common::keys::SERVICE_NAME;
 use zonewise_inventory::evacuation::{EVACUATIONS, KIND};
@@ -78,12 +78,6 @@ pub async fn services(
 ) -> Result<(), ApiError> {
     let path = namespace.map_or_else(|| SERVICES.path.into(), |one| namespaced(one, SERVICES.path));
     Reader { client, pods: false, take }.list("Service", &path, "").await
-}
-
-/// The path of a resource in one namespace: `/api/v1/pods` becomes `/api/v1/namespaces/NAME/pods`.
-pub(crate) fn namespaced(namespace: &str, path: &str) -> String {
-    let (group, kind) = path.rsplit_once('/').unwrap_or(("", path));
-    format!("{group}/namespaces/{namespace}/{kind}")
 }
 
 struct Reader<'a> {

@@ -20,6 +20,7 @@ pub const KIND: &str = "ZoneEvacuation";
 pub const EVACUATIONS: Resource = Resource {
     name: "zoneevacuations",
     path: "/apis/zonewise.dev/v1alpha1/zoneevacuations",
+    namespace: None,
     selector: std::borrow::Cow::Borrowed(""),
     kind: None,
 };

@@ -35,6 +35,7 @@ pub const POLICY: &str = "zonewise-guard";
 pub const ALLOCATIONS: Resource = Resource {
     name: "zoneallocations",
     path: "/apis/zonewise.dev/v1alpha1/zoneallocations",
+    namespace: None,
     selector: std::borrow::Cow::Borrowed(""),
     kind: None,
 };

@@ -81,12 +81,16 @@ impl<L: SnapshotListener> Followed<L> {
         self.snapshot.read()
     }
 
-    /// Starts the watches. They end when the returned tasks are dropped.
-    pub fn start(self: &Arc<Self>, client: &Client) -> JoinSet<()> {
+    /// Starts the watches, of one namespace or of all. They end when the returned tasks are dropped.
+    pub fn start(self: &Arc<Self>, client: &Client, namespace: Option<&str>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         for kind in [&NODE, &SERVICE, &POD, &SLICE] {
             // Proxies read the JSON.
             let resource = kind.resource.clone().encoded_as(ContentType::Json);
+            let resource = match namespace.filter(|_| kind.cause != Cause::Nodes) {
+                Some(namespace) => resource.in_namespace(namespace),
+                None => resource,
+            };
             let updater = Updater { kind, known: BTreeSet::new(), followed: Arc::clone(self) };
             tasks.spawn(watch::follow(client.clone(), resource, updater));
         }

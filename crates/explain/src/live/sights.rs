@@ -8,7 +8,9 @@ use kube::Client;
 use serde_json::Value;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::review;
-use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, list_each, query_parameter};
+use zonewise_cluster::watch::{
+    NODES, PODS, SERVICES, SLICES, list_each, namespaced, query_parameter,
+};
 use zonewise_common::keys::{COMPONENT, PROXY, ROUTING_PREFERENCE, SUBSETTING};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::LEASES;
@@ -16,7 +18,6 @@ use zonewise_inventory::evacuation::{EVACUATIONS, StoredEvacuation};
 use zonewise_inventory::guard::{ALLOCATIONS, POLICIES, POLICY};
 
 use super::facts::{self, hidden};
-use super::namespaced;
 use crate::check::{
     GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, Stage, WebhookSight, WorkloadKind,
     WorkloadSight,

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::prometheus::{Prometheus, PrometheusError, Series};
-use zonewise_cluster::watch::{NODES, PODS, SLICES, list_each, query_parameter};
+use zonewise_cluster::watch::{NODES, PODS, SLICES, list_each, namespaced, query_parameter};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_slices::node::Node;
 use zonewise_slices::ready::ReadyEndpoints;
@@ -19,7 +19,6 @@ use zonewise_slices::slice::Slice;
 
 use super::exposition::{Sample, samples};
 use super::{Endpoints, Flow, Flows};
-use crate::live::namespaced;
 
 /// The metrics of the proxies.
 const CONNECTIONS: &str = "zonewise_service_connections_total";
