@@ -8,7 +8,7 @@ use serde::Serialize;
 use zonewise_explain::ServiceOverview;
 
 use crate::access::Allowed;
-use crate::history::History;
+use crate::history::{History, LONGEST, cut};
 
 /// Removed Services that are remembered by name. Whoever is behind those gets all lines anew.
 const MOST_REMOVED: usize = 4096;
@@ -55,6 +55,18 @@ impl Line {
     }
 }
 
+/// A line of bounded length. What people write on a Service can have 256 KB; the page of the Service has all of it. A
+/// command that is too long is left out: one that is cut does something else.
+fn shortened(mut line: ServiceOverview) -> ServiceOverview {
+    line.asked = cut(line.asked);
+    for note in &mut line.ignored {
+        note.value = cut(std::mem::take(&mut note.value));
+        note.sentence = cut(std::mem::take(&mut note.sentence));
+        note.commands.retain(|command| command.len() <= LONGEST);
+    }
+    line
+}
+
 /// What has changed since a version.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -92,6 +104,7 @@ impl Board {
     pub(crate) fn put(&mut self, at: i64, lines: Vec<(ServiceOverview, u64)>) {
         self.version += 1;
         for (overview, writes) in lines {
+            let overview = shortened(overview);
             match self.lines.get_mut(&overview.service) {
                 Some(line) => line.update(at, self.version, overview, writes),
                 None => {
@@ -176,7 +189,8 @@ impl Board {
 mod tests {
     use std::collections::BTreeMap;
 
-    use zonewise_explain::{ServiceKind, State};
+    use zonewise_explain::{Note, ServiceKind, State};
+    use zonewise_topology::reason::Code;
 
     use super::*;
 
@@ -248,6 +262,32 @@ mod tests {
         board.put(2, vec![(line("b/y", 2), 0)]);
         board.remove(["b/y"]);
         assert!(board.since(seen, &only).is_empty());
+    }
+
+    #[test]
+    fn a_line_is_short_whatever_people_write() {
+        let huge = "ä".repeat(128 * 1024);
+        let command = |value: &str| format!("kubectl annotate service x {value}-");
+        let note = |value: &str| Note {
+            source: "zonewise.dev/typo".into(),
+            value: value.into(),
+            reason: Code::HintMissing,
+            sentence: format!("{value} is not known"),
+            commands: vec![command("zonewise.dev/typo"), command(value)],
+        };
+        let long = ServiceOverview {
+            asked: huge.clone(),
+            ignored: vec![note(&huge), note("short")],
+            ..line("a/x", 1)
+        };
+        let mut board = Board::default();
+        board.put(1, vec![(long, 0)]);
+        let told = board.since(None, &Allowed::All);
+        let text = serde_json::to_string(&told).unwrap();
+        assert!(text.len() < 4000, "{}", text.len());
+        let ignored = &told.services[0].ignored;
+        assert_eq!(ignored[0].commands, [command("zonewise.dev/typo")], "no command is cut");
+        assert_eq!(ignored[1], note("short"), "what is short is whole");
     }
 
     #[test]

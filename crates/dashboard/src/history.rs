@@ -7,8 +7,8 @@ use zonewise_explain::ServiceOverview;
 
 /// The most samples of one Service, and the most events.
 pub(crate) const MOST: usize = 240;
-/// The most characters of an event.
-const LONGEST: usize = 300;
+/// The most characters of an event, and of any text about one Service among all.
+pub(crate) const LONGEST: usize = 300;
 
 /// The figures of a Service from one moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -111,11 +111,11 @@ fn differences(before: &ServiceOverview, now: &ServiceOverview) -> Vec<String> {
     if before.state != now.state {
         texts.push(format!("zone routing {}, before {}", now.state.word(), before.state.word()));
     }
-    texts.into_iter().map(shortened).collect()
+    texts.into_iter().map(cut).collect()
 }
 
 /// A text of bounded length: what a Service asks for can be long.
-fn shortened(text: String) -> String {
+pub(crate) fn cut(text: String) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,

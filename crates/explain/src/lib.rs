@@ -45,7 +45,7 @@ pub mod what_if;
 pub use cost::{Crossing, Measured, PROVIDERS, Prices, Pricing, Tariff};
 pub use environment::{Environment, ProxyKind};
 pub use evacuation::{EvacuationCheck, ServiceCheck, evacuation_check};
-pub use explanation::{Depth, Explanation, explain};
+pub use explanation::{Depth, Explanation, Note, explain};
 pub use matrix::{Matrix, Row, location_in, matrices, matrices_of_nodes};
 pub use overview::{Cost, ServiceOverview, SortBy, overview, sort};
 pub use plan::{Planner, ServicePlan};
