@@ -4,10 +4,12 @@
 //!  token ─► known? ─► not too often? ─► TokenReview ─► user ─► SubjectAccessReview: list Services and EndpointSlices, of
 //!    │        │            │                │                  all namespaces, or of each ─► what this person sees
 //!   none: 401 │         no: 429         unknown: 401                                               │ none: 403
-//!             └─ the answer of the last minute           the API server does not answer: 503
+//!             └─ the answer of the last minute           the API server does not answer: 503,
+//!                                                        or the answer of the last ten minutes
 //! ```
 //!
-//! What cannot be decided is refused. Tokens are not kept, only digests of them, and nothing is stored in the browser.
+//! What cannot be decided is refused, but for people whom the API server has admitted shortly before it failed: an
+//! incident is when they need the page. Tokens are not kept, only digests of them, and nothing is stored in the browser.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,13 +20,14 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use zonewise_cluster::access::{Digest, KNOWN_FOR, ReviewRate, digest_of, too_many_clients};
+use zonewise_cluster::access::{Digest, ReviewRate, digest_of, too_many_clients};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::review::{self, UserInfo};
 use zonewise_common::name::Name;
 use zonewise_telemetry::server::Page;
 
 use crate::hub::Hub;
+use crate::memory::{Memory, Verdict};
 
 /// The namespaces that somebody may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,17 +74,11 @@ impl Access {
     pub(crate) async fn allowed(&self, token: Option<&str>, hub: &Hub) -> Result<Allowed, Page> {
         match self {
             Self::Open => Ok(Allowed::All),
-            Self::Reviewed(reviewer) => reviewer.allowed(token, &hub.namespaces()).await,
+            Self::Reviewed(reviewer) => reviewer.allowed(token, hub.namespaces().as_deref()).await,
         }
     }
 }
 
-/// For how long an answer of the API server is used. A right that is withdrawn works for so long.
-const MEMORY: Duration = Duration::from_secs(60);
-/// The same for tokens that were not accepted.
-const SHORT_MEMORY: Duration = Duration::from_secs(10);
-/// How many answers are remembered.
-const MOST_REMEMBERED: usize = 256;
 /// How many clients are reviewed at once; others wait.
 const AT_ONCE: usize = 4;
 /// How many questions about one client are asked at once.
@@ -93,63 +90,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// What a person must be able to list in a namespace in order to see it: what the page is made of.
 const RESOURCES: [(&str, &str); 2] = [("", "services"), ("discovery.k8s.io", "endpointslices")];
 
-/// What the API server says about a token.
-#[derive(Clone, Debug)]
-enum Verdict {
-    Unknown,
-    /// The user's name, whether it sees all namespaces, and what it sees of those that were asked about.
-    Person {
-        name: String,
-        all: bool,
-        namespaces: BTreeMap<Name, bool>,
-    },
-}
-
-impl Verdict {
-    /// The same as an answer; `None` if not all of these namespaces were asked about.
-    fn answer(&self, wanted: &BTreeSet<Name>) -> Option<Result<Allowed, Page>> {
-        let (name, namespaces) = match self {
-            Self::Unknown => {
-                return Some(Err(unauthorized("the API server does not accept the token")));
-            }
-            Self::Person { all: true, .. } => return Some(Ok(Allowed::All)),
-            Self::Person { name, namespaces, .. } => (name, namespaces),
-        };
-        if !wanted.iter().all(|namespace| namespaces.contains_key(namespace)) {
-            return None;
-        }
-        let seen = namespaces.iter().filter(|(_, allowed)| **allowed);
-        let seen: BTreeSet<String> = seen.map(|(namespace, _)| namespace.to_string()).collect();
-        if seen.is_empty() {
-            return Some(Err(Page::text(
-                403,
-                format!(
-                    "{name:?} may list the Services and EndpointSlices of no namespace here; a RoleBinding to the \
-                     ClusterRole view of a namespace allows it\n"
-                ),
-            )));
-        }
-        Some(Ok(Allowed::Namespaces(seen)))
-    }
-
-    /// For how long this may be the answer.
-    fn memory(&self) -> Duration {
-        match self {
-            Self::Unknown => SHORT_MEMORY,
-            Self::Person { .. } => MEMORY,
-        }
-    }
-
-    /// For how long it is remembered that the token is somebody's.
-    fn kept(&self) -> Duration {
-        match self {
-            Self::Unknown => SHORT_MEMORY,
-            Self::Person { .. } => KNOWN_FOR,
-        }
-    }
-}
-
-fn unauthorized(why: &str) -> Page {
+pub(crate) fn unauthorized(why: &str) -> Page {
     let text = format!("{why}; a token of the cluster is needed (kubectl create token NAME)\n");
     let mut page = Page::text(401, text);
     page.headers.push(("www-authenticate", "Bearer".to_owned()));
@@ -159,7 +100,7 @@ fn unauthorized(why: &str) -> Page {
 /// Asks the API server who somebody is and what they may see.
 pub struct Reviewer {
     client: Client,
-    memory: Mutex<BTreeMap<Digest, (Instant, Verdict)>>,
+    memory: Mutex<Memory>,
     rate: Mutex<ReviewRate>,
     permits: Semaphore,
 }
@@ -173,66 +114,56 @@ impl Reviewer {
     async fn allowed(
         &self,
         token: Option<&str>,
-        namespaces: &BTreeSet<Name>,
+        namespaces: Option<&BTreeSet<Name>>,
     ) -> Result<Allowed, Page> {
         let token = token.ok_or_else(|| unauthorized("this page shows a cluster"))?;
+        let namespaces = namespaces.ok_or_else(not_listed)?;
         let key = digest_of(token);
-        if let Some(answer) = self.remembered(&key, namespaces) {
+        let remembered = || self.memory.lock().answer(&key, namespaces, Instant::now());
+        if let Some(answer) = remembered() {
             return answer;
         }
-        if !self.is_somebodys(&key) && !self.rate.lock().allows(Instant::now()) {
+        let known = self.memory.lock().is_somebodys(&key, Instant::now());
+        if !known && !self.rate.lock().allows(Instant::now()) {
             return Err(too_many_clients());
         }
         let Ok(Ok(_permit)) = timeout(TURN, self.permits.acquire()).await else {
             return Err(too_many_clients());
         };
         // Another question of the same person may have been answered meanwhile.
-        if let Some(answer) = self.remembered(&key, namespaces) {
+        if let Some(answer) = remembered() {
             return answer;
         }
-        let review = timeout(LIMIT, self.review(token, namespaces)).await;
+        let asked = self.memory.lock().namespaces(&key, Instant::now());
+        let review = timeout(LIMIT, self.review(token, namespaces, asked)).await;
         let late = || ApiError::Unavailable(format!("no answer within {} s", LIMIT.as_secs()));
         match review.unwrap_or_else(|_| Err(late())) {
             Ok(verdict) => {
                 let answer = verdict.answer(namespaces);
-                self.remember(key, verdict);
+                self.memory.lock().remember(key, verdict, Instant::now());
                 answer.unwrap_or_else(|| Err(unavailable("a namespace was not asked about")))
             }
-            Err(error) => {
-                tracing::warn!(%error, "nobody new gets the page: the API server cannot be asked who may see it");
-                Err(unavailable(&error.to_string()))
-            }
+            Err(error) => self.without_answer(&key, &error),
         }
     }
 
-    fn remembered(&self, key: &[u8], namespaces: &BTreeSet<Name>) -> Option<Result<Allowed, Page>> {
-        let memory = self.memory.lock();
-        let (since, verdict) = memory.get(key)?;
-        if since.elapsed() >= verdict.memory() {
-            return None;
-        }
-        verdict.answer(namespaces)
+    /// What somebody may see while the API server cannot be asked.
+    fn without_answer(&self, key: &Digest, error: &ApiError) -> Result<Allowed, Page> {
+        let gone = matches!(error, ApiError::Unavailable(_));
+        let last = gone.then(|| self.memory.lock().last(key, Instant::now())).flatten();
+        last.ok_or_else(|| {
+            tracing::warn!(%error, "nobody new gets the page: the API server cannot be asked who may see it");
+            unavailable(&error.to_string())
+        })
     }
 
-    /// Whether the API server has accepted the token not long ago.
-    fn is_somebodys(&self, key: &[u8]) -> bool {
-        let memory = self.memory.lock();
-        let verdict = memory.get(key).filter(|(since, verdict)| since.elapsed() < verdict.kept());
-        matches!(verdict, Some((_, Verdict::Person { .. })))
-    }
-
-    fn remember(&self, key: Digest, verdict: Verdict) {
-        let mut memory = self.memory.lock();
-        memory.retain(|_, (since, verdict)| since.elapsed() < verdict.kept());
-        while memory.len() >= MOST_REMEMBERED {
-            let oldest = memory.iter().min_by_key(|(_, (since, _))| *since);
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
-            memory.remove(&oldest);
-        }
-        memory.insert(key, (Instant::now(), verdict));
-    }
-
-    async fn review(&self, token: &str, namespaces: &BTreeSet<Name>) -> Result<Verdict, ApiError> {
+    /// Asks who a token belongs to, and about the namespaces that are not among those `known`.
+    async fn review(
+        &self,
+        token: &str,
+        namespaces: &BTreeSet<Name>,
+        known: BTreeMap<Name, bool>,
+    ) -> Result<Verdict, ApiError> {
         let Some(user) = review::authenticate(&self.client, token, None).await? else {
             return Ok(Verdict::Unknown);
         };
@@ -241,8 +172,9 @@ impl Reviewer {
         if may_see(&self.client, &user, "").await? {
             return Ok(Verdict::Person { name, all: true, namespaces: BTreeMap::new() });
         }
-        let mut answers = BTreeMap::new();
-        let mut waiting: Vec<Name> = namespaces.iter().map(Name::clone).collect();
+        let unknown = namespaces.iter().filter(|namespace| !known.contains_key(*namespace));
+        let mut waiting: Vec<Name> = unknown.map(Name::clone).collect();
+        let mut answers = known;
         let mut asked: JoinSet<Result<(Name, bool), ApiError>> = JoinSet::new();
         while !waiting.is_empty() || !asked.is_empty() {
             while asked.len() < QUESTIONS {
@@ -263,7 +195,18 @@ impl Reviewer {
 }
 
 fn unavailable(why: &str) -> Page {
-    Page::text(503, format!("the API server cannot be asked who may see this now: {why}\n"))
+    later(&format!("the API server cannot be asked who may see this now: {why}"))
+}
+
+/// Which namespaces there are is not known yet, so it is not known either who may see something.
+fn not_listed() -> Page {
+    later("the Services of the cluster are being read; try again in a moment")
+}
+
+fn later(why: &str) -> Page {
+    let mut page = Page::text(503, format!("{why}\n"));
+    page.headers.push(("retry-after", "1".to_owned()));
+    page
 }
 
 /// Whether a user may list all that the page shows of a namespace; an empty one stands for all.

@@ -61,6 +61,9 @@ pub struct View {
     pub namespace: Option<String>,
 }
 
+/// Names of namespaces. It is the same one for as long as it has the same names.
+pub(crate) type Namespaces = Arc<BTreeSet<Name>>;
+
 /// Everything that the page shows.
 pub struct Hub {
     followed: Arc<Followed<Signals>>,
@@ -68,6 +71,8 @@ pub struct Hub {
     /// The planner, with what runs now.
     planner: RwLock<Arc<Planner>>,
     board: RwLock<Board>,
+    /// The namespaces that have Services; absent until all are listed.
+    namespaces: RwLock<Option<Namespaces>>,
     version: watch::Sender<u64>,
     name: String,
     /// Whether objects can change.
@@ -215,6 +220,7 @@ impl Hub {
         let hub = Arc::new(Self {
             planner: RwLock::new(Arc::new(view.planner.clone())),
             board: RwLock::default(),
+            namespaces: RwLock::default(),
             version: watch::Sender::new(0),
             run: format!("{:x}", now()),
             live: client.is_some(),
@@ -248,6 +254,7 @@ impl Hub {
         let signals = &self.followed.listener;
         if signals.status.lock().is_listed() {
             let Dirty { all, services, mut writes } = std::mem::take(&mut *signals.dirty.lock());
+            self.count_namespaces();
             if all {
                 self.observe();
             }
@@ -277,6 +284,18 @@ impl Hub {
         let mut planner = self.view.planner.clone();
         planner.observe(&self.followed.snapshot(), &self.view.assumed);
         *self.planner.write() = Arc::new(planner);
+    }
+
+    fn count_namespaces(&self) {
+        let names: BTreeSet<Name> = {
+            let snapshot = self.followed.snapshot();
+            let names = snapshot.services().map(|service| &service.namespace);
+            names.filter(|name| self.shows(name)).map(Name::clone).collect()
+        };
+        let mut known = self.namespaces.write();
+        if known.as_deref() != Some(&names) {
+            *known = Some(Arc::new(names));
+        }
     }
 
     fn all_keys(&self) -> Vec<Key> {
@@ -373,11 +392,9 @@ impl Hub {
         snapshot.service(&(namespace.into(), name.into())).filter(|_| self.shows(namespace))
     }
 
-    /// The namespaces that have Services.
-    pub(crate) fn namespaces(&self) -> BTreeSet<Name> {
-        let snapshot = self.followed.snapshot();
-        let names = snapshot.services().map(|service| Name::clone(&service.namespace));
-        names.filter(|name| self.shows(name)).collect()
+    /// The namespaces that have Services; `None` until all are listed.
+    pub(crate) fn namespaces(&self) -> Option<Namespaces> {
+        self.namespaces.read().clone()
     }
 
     /// The state of the cluster.

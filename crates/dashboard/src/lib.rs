@@ -20,6 +20,7 @@ mod assets;
 mod board;
 mod history;
 mod hub;
+mod memory;
 mod serve;
 mod stream;
 

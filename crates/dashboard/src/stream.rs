@@ -7,19 +7,21 @@
 //!  {"kind":"Alive"}         nothing has happened for a while, and the connection works
 //! ```
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::access::{Access, Allowed};
-use crate::hub::{ClusterState, Hub};
+use crate::hub::{ClusterState, Hub, Namespaces};
 
 /// After so long without a message, one says that the connection works.
 const ALIVE: Duration = Duration::from_secs(3);
+const ALIVE_LINE: Bytes = Bytes::from_static(b"{\"kind\":\"Alive\"}\n");
 /// How long a page that does not read is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is asked again what a person may see.
@@ -46,7 +48,8 @@ pub(crate) struct Listener {
 pub(crate) fn start(listener: Listener, seen: &Seen) -> mpsc::Receiver<Bytes> {
     let (sender, parts) = mpsc::channel(2);
     let version = seen.version.filter(|_| seen.run == listener.hub.run());
-    let teller = Teller { listener, sender, version, state: None, reviewed: Instant::now() };
+    let reviewed = (Instant::now(), listener.hub.namespaces());
+    let teller = Teller { listener, sender, version, state: None, reviewed };
     tokio::spawn(async move {
         // It ends when the page is closed.
         let _ = teller.tell().await;
@@ -62,7 +65,8 @@ struct Teller {
     sender: mpsc::Sender<Bytes>,
     version: Option<u64>,
     state: Option<ClusterState>,
-    reviewed: Instant,
+    /// When it was asked what the reader may see, and of which namespaces.
+    reviewed: (Instant, Option<Namespaces>),
 }
 
 impl Teller {
@@ -75,11 +79,10 @@ impl Teller {
         loop {
             self.tell_state().await?;
             self.tell_services().await?;
-            let quiet = Instant::now() + ALIVE;
             tokio::select! {
                 changed = versions.changed() => changed.map_err(|_| Ended)?,
                 text = next(&mut lab) => self.send(Bytes::from(format!("{text}\n"))).await?,
-                () = sleep_until(quiet) => self.send(Bytes::from_static(b"{\"kind\":\"Alive\"}\n")).await?,
+                () = sleep(ALIVE) => self.send(ALIVE_LINE).await?,
             }
             self.review().await?;
         }
@@ -103,19 +106,35 @@ impl Teller {
         Ok(())
     }
 
-    /// Asks again what the reader may see. Whoever may see something else gets everything anew.
+    /// Asks again what the reader may see, from time to time and when there is a new namespace. Whoever may see something
+    /// else gets everything anew.
     async fn review(&mut self) -> Result<(), Ended> {
-        if self.reviewed.elapsed() < REVIEW {
+        let namespaces = self.listener.hub.namespaces();
+        let (at, known) = &self.reviewed;
+        let sees_all = self.listener.allowed == Allowed::All;
+        let same = namespaces.as_ref().map(Arc::as_ptr) == known.as_ref().map(Arc::as_ptr);
+        if at.elapsed() < REVIEW && (same || sees_all) {
             return Ok(());
         }
-        self.reviewed = Instant::now();
-        let Listener { hub, access, token, allowed } = &mut self.listener;
-        let now = access.allowed(token.as_deref(), hub).await.map_err(|_| Ended)?;
-        if now != *allowed {
-            *allowed = now;
+        self.reviewed = (Instant::now(), namespaces);
+        let allowed = self.allowed_now().await?;
+        if allowed != self.listener.allowed {
+            self.listener.allowed = allowed;
             self.version = None;
         }
         Ok(())
+    }
+
+    /// What the reader may see now. That can take a while, in which the page hears that the connection works.
+    async fn allowed_now(&self) -> Result<Allowed, Ended> {
+        let Listener { hub, access, token, .. } = &self.listener;
+        let mut allowed = pin!(access.allowed(token.as_deref(), hub));
+        loop {
+            tokio::select! {
+                answer = &mut allowed => return answer.map_err(|_| Ended),
+                () = sleep(ALIVE) => self.send(ALIVE_LINE).await?,
+            }
+        }
     }
 
     async fn send_line<T: Serialize>(&self, message: &T) -> Result<(), Ended> {
