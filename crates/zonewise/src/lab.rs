@@ -369,3 +369,38 @@ fn clear(kubeconfig: &Path) -> anyhow::Result<usize> {
         zonewise_lab::clear(&Api::new(client)).await
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: LabFlags,
+    }
+
+    #[test]
+    fn people_at_a_terminal_get_a_page_unless_they_want_none() {
+        let usual = Some(crate::dashboard::ADDRESS);
+        let other: SocketAddr = ([127, 0, 0, 1], 1234).into();
+        let rows: [(&[&str], bool, Option<SocketAddr>); 5] = [
+            (&[], true, usual),
+            (&[], false, None),
+            (&["--no-page"], true, None),
+            (&["--page", "127.0.0.1:1234"], true, Some(other)),
+            (&["--page", "127.0.0.1:1234"], false, Some(other)),
+        ];
+        for (arguments, interactive, expected) in rows {
+            let line = Line::parse_from([&["lab"], arguments].concat());
+            let address = page_address(&line.flags, interactive).map_err(|error| error.0);
+            assert_eq!(address, Ok(expected), "{arguments:?}, at a terminal: {interactive}");
+        }
+        let both = Line::try_parse_from(["lab", "--no-page", "--page", "127.0.0.1:1"]);
+        assert!(both.is_err());
+        let exposed = Line::parse_from(["lab", "--page", "0.0.0.0:1"]);
+        assert!(page_address(&exposed.flags, true).is_err());
+    }
+}
