@@ -118,6 +118,10 @@ fn values_say_which_objects_there_are() {
         (vec!["controller.podDisruptionBudget.enabled=false"], [CONTROLLER, OBSERVER].join(", ")),
         (vec![bare[0]], OBSERVER.into()),
         (vec![bare[0], bare[1], "dashboard.enabled=true"], DASHBOARD.into()),
+        (
+            vec![bare[0], bare[1], "dashboard.enabled=true", "networkPolicy.enabled=true"],
+            [DASHBOARD, "NetworkPolicy zonewise-dashboard"].join(", "),
+        ),
         (vec![bare[0], bare[1], "proxy.mode=replace", PLACE[0], PLACE[1]], PROXY.into()),
         (vec![bare[0], bare[1], "proxy.mode=beside", PLACE[0], PLACE[1]], PROXY.into()),
         // As with --reuse-values from a chart that had no such values.
