@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use zonewise_testbed::objects::{namespace, service};
 use zonewise_testbed::{Cluster, Tab, User, manifests};
 
-use super::Dashboard;
+use super::{Dashboard, tab};
 use crate::observe::run::run;
 
 const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/dashboard/rbac.yaml");
@@ -50,13 +50,25 @@ fn ask_as(tab: &mut Tab, path: &str, token: &str) -> String {
 async fn people_see_the_namespaces_that_they_may_list_and_no_others() {
     let cluster = Cluster::start().await.unwrap();
     let mut objects = manifests(ROLES).unwrap();
-    objects.extend([namespace("shop"), namespace("secret"), looks(), view_of("shop")]);
-    objects.extend([service("shop", "web", "web"), service("secret", "hidden", "web")]);
+    objects.extend([namespace("shop"), looks(), view_of("shop")]);
+    let with_address = |mut service: Value| {
+        service["spec"]["externalIPs"] = json!(["203.0.113.7"]);
+        service
+    };
+    // Created first, so that the address is its own.
+    cluster
+        .create(&[namespace("secret"), with_address(service("secret", "hidden", "web"))])
+        .await
+        .unwrap();
+    objects
+        .extend([service("shop", "web", "web"), with_address(service("shop", "curious", "web"))]);
     cluster.create(&objects).await.unwrap();
     let kubeconfig = cluster.kubeconfig(User::Dashboard).unwrap();
     // TLS by a certificate of its own: the address is not one of loopback.
-    let dashboard =
-        Dashboard::start_at("0.0.0.0:0", &["--kubeconfig", kubeconfig.to_str().unwrap()]);
+    let dashboard = Dashboard::start_at(
+        "0.0.0.0:0",
+        &["--kubeconfig", kubeconfig.to_str().unwrap(), "--as-if", "proxy"],
+    );
     assert!(dashboard.url.starts_with("https://"), "{}", dashboard.url);
     let mut tab = Tab::start().unwrap();
     tab.open(&dashboard.url.replace("0.0.0.0", "127.0.0.1")).unwrap();
@@ -82,9 +94,23 @@ async fn people_see_the_namespaces_that_they_may_list_and_no_others() {
     let same = ask("service?name=secret%2Fnone", token).replace("none", "hidden");
     assert_eq!(ask("service?name=secret%2Fhidden", token), same, "whether it exists is not told");
     assert!(ask("service?name=shop%2Fweb", token).starts_with("200"));
+    for path in ["service?name=shop%2Fcurious", "routes?name=shop%2Fcurious&from=a"] {
+        let answer = ask(path, token);
+        assert!(
+            answer.contains("a Service of another namespace has this address and port"),
+            "{answer}"
+        );
+        assert!(!answer.contains("hidden"), "whose address it is, is not told: {answer}");
+        assert!(ask(path, cluster.token(User::Admin)).contains("secret/hidden has this address"));
+    }
     assert!(ask("overview", cluster.token(User::Admin)).contains("secret/hidden"));
     assert!(ask("overview", cluster.token(User::Proxy)).starts_with("403"));
     assert!(ask("overview", "").starts_with("401"));
+
+    // A new namespace of theirs comes by itself.
+    let later = [namespace("later"), view_of("later"), service("later", "new", "web")];
+    cluster.create(&later).await.unwrap();
+    tab.until_text(".list", "later/new").unwrap();
 
     let flood = "Promise.all(Array.from({length: 200}, (_, number) => \
                  fetch('/api/v1/overview', {headers: {authorization: 'Bearer unknown' + number}})\
@@ -96,6 +122,45 @@ async fn people_see_the_namespaces_that_they_may_list_and_no_others() {
     assert!(refused(429) > 0, "unknown tokens cost the API server a bounded number of reviews");
     let known = ask_as(&mut tab, "overview", token);
     assert!(known.starts_with("200"), "who is known is not kept out by those who are not: {known}");
+}
+
+/// Somebody may read one namespace, and the nodes.
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_in_one_namespace_are_enough_for_its_page() {
+    let cluster = Cluster::start().await.unwrap();
+    let watches = |group: &str, resources: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": ["list", "watch"]});
+    let role = |kind: &str, rules: Value| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "looks", "namespace": if kind == "Role" { "shop" } else { "" }}, "rules": rules})
+    };
+    let binding = |kind: &str, of: &str| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "looks", "namespace": if kind == "RoleBinding" { "shop" } else { "" }},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": of, "name": "looks"},
+            "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": User::Observer.name()}]})
+    };
+    let objects = [
+        namespace("shop"),
+        namespace("secret"),
+        service("shop", "web", "web"),
+        service("secret", "hidden", "web"),
+        role("ClusterRole", json!([watches("", &["nodes"])])),
+        binding("ClusterRoleBinding", "ClusterRole"),
+        role(
+            "Role",
+            json!([
+                watches("", &["services", "pods"]),
+                watches("discovery.k8s.io", &["endpointslices"])
+            ]),
+        ),
+        binding("RoleBinding", "Role"),
+    ];
+    cluster.create(&objects).await.unwrap();
+    let kubeconfig = cluster.kubeconfig(User::Observer).unwrap();
+    let dashboard = Dashboard::start(&["--kubeconfig", kubeconfig.to_str().unwrap(), "-n", "shop"]);
+    let mut tab = tab(&dashboard, "");
+    tab.until_text(".list", "shop/web").unwrap();
+    assert!(!tab.text(".list").unwrap().contains("hidden"));
 }
 
 #[test]

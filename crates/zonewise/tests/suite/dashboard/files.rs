@@ -1,5 +1,8 @@
 //! The page of files: what it shows is what the commands print, and every way to use it works.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use serde_json::Value;
 use zonewise_testbed::{Keystroke, Tab};
 
@@ -222,6 +225,7 @@ fn wrong_questions_get_a_cause_and_a_remedy() {
         (cart, r#"{"endpoint": {}}"#, "400 this cannot be tried: unknown field `endpoint`"),
         (cart, r#"{"endpoints": {"eu-a": 99999}}"#, "422 99999 endpoints is more than the 2000"),
         (cart, r#"{"endpoints": {"moon": 1}}"#, "422 no node is in zone `moon`"),
+        (cart, r#"{"demand": {"moon": 1}}"#, "422 no node is in zone `moon`"),
         (cart, r#"{"ask": {"key": "x"}}"#, "422 `x` is not a key that asks for routing"),
         (
             cart,
@@ -255,8 +259,16 @@ fn only_its_own_page_may_ask_and_nothing_is_fetched_from_elsewhere() {
         .unwrap();
     let own = format!("127.0.0.1:{port}");
     assert!(fetched.as_array().unwrap().iter().all(|host| *host == own), "{fetched}");
-    tab.open("about:blank").unwrap();
-    let foreign = tab.evaluate(&format!("fetch('{}/api/v1/overview', {{mode: 'no-cors'}}).then((answer) => answer.type, () => 'refused')", dashboard.url));
-    // An answer that a foreign page cannot read is none.
-    assert_ne!(foreign.unwrap(), "basic");
+    let status = |headers: &str| {
+        let mut stream = TcpStream::connect(dashboard.address()).unwrap();
+        let request =
+            format!("GET /api/v1/overview HTTP/1.1\r\n{headers}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(status(&format!("Host: {own}")), "200");
+    assert_eq!(status("Host: evil.example"), "421");
+    assert_eq!(status(&format!("Host: {own}\r\nOrigin: http://evil.example")), "403");
 }
