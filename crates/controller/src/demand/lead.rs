@@ -84,7 +84,12 @@ impl<L: IndexListener> Lead<'_, L> {
                 let DemandConfig { period, token_file, .. } = self.config.clone();
                 let answers = Arc::clone(&self.demand.proxies);
                 let collector = Arc::new(Collector::new(period, token_file, answers));
-                tokio::join!(collector.collect(|| self.targets()), decide);
+                // Before a node is asked, it is known: otherwise its first answer would be taken for nonsense.
+                let targets = || {
+                    self.demand.set_nodes(&nodes.borrow());
+                    self.targets()
+                };
+                tokio::join!(collector.collect(targets), decide);
             }
             Source::Prometheus => {
                 tokio::join!(self.demand.prometheus.collect(self.config), decide);

@@ -207,13 +207,18 @@ impl Demand {
         *self.state.lock() = state;
     }
 
+    /// Says which nodes there are: what others report is not counted.
+    fn set_nodes(&self, nodes: &Nodes) {
+        let capacities: Vec<_> = nodes.by_name.values().map(Node::in_zone).collect();
+        self.measuring().figures(&mut |figures| figures.set_nodes(&capacities));
+    }
+
     /// Decides anew, for these Services. Returns those whose shares have changed.
     fn decide(&self, nodes: &Nodes, services: &[String], endpoints: &Endpoints<'_>) -> Vec<Key> {
         let now = now();
-        let capacities: Vec<_> = nodes.by_name.values().map(Node::in_zone).collect();
+        self.set_nodes(nodes);
         let mut decisions = Vec::new();
         self.measuring().figures(&mut |figures| {
-            figures.set_nodes(&capacities);
             figures.set_services(services);
             let measurement = figures.measure(&nodes.zones, now);
             decisions = self.state.lock().decide(&nodes.zones, &measurement, now);

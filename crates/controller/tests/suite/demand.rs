@@ -205,6 +205,8 @@ async fn shares_follow_what_proxies_count_and_a_new_leader_goes_on() {
     assert_ne!(zone_shares(&cluster).await, by_model);
     let results = running.metric("zonewise_demand_proxies").await;
     assert_eq!(results, BTreeMap::from([("result=\"success\"".to_owned(), 3.0)]));
+    let requests = running.metric("zonewise_demand_requests_total").await;
+    assert_eq!(requests["result=\"nonsense\""], 0.0, "the first answers count, too: {requests:?}");
     let measured = running.metric("zonewise_demand_services").await;
     assert_eq!(measured.values().sum::<f64>(), 1.0, "{measured:?}");
     running.stop().await.unwrap();
