@@ -515,8 +515,7 @@ fn controller(
         config.demand =
             DemandConfig { source: Source::Proxies, token_file, ..DemandConfig::default() };
     }
-    let run = |client, shutdown| async {
-        Ok(zonewise_controller::run(client, config, shutdown).await?)
-    };
+    let run =
+        |client, shutdown| async { Ok(zonewise_controller::run(client, config, shutdown).await?) };
     Ok(InsideProgram::start("controller".into(), fabric, access, run))
 }

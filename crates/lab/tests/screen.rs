@@ -566,7 +566,8 @@ fn summary() -> Summary {
 #[test]
 fn a_report_says_what_held_and_what_did_not() {
     let good = Summary { acts: vec![summary().acts.remove(0)], played: 1, planned: 1, ..summary() };
-    let short = Summary { acts: vec![ActResult::default()], played: 1, planned: 3, ..Summary::default() };
+    let short =
+        Summary { acts: vec![ActResult::default()], played: 1, planned: 3, ..Summary::default() };
     let reports = [("report", summary()), ("report-held", good), ("report-short", short)];
     let changed: Vec<String> =
         reports.iter().filter_map(|(name, one)| differs(name, &report::table(one))).collect();

@@ -209,8 +209,10 @@ mod tests {
 
     #[test]
     fn tokens_are_read_line_by_line() {
-        let token = |secret: &str, user: &str| {
-            Token { user: user.into(), secret: secret.into(), audience: None }
+        let token = |secret: &str, user: &str| Token {
+            user: user.into(),
+            secret: secret.into(),
+            audience: None,
         };
         let text = "# comment\nabc,admin\n\n def , \"eve\",uid,\"group\"\n";
         assert_eq!(tokens(text), Ok(vec![token("abc", "admin"), token("def", "eve")]));

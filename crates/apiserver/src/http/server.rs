@@ -657,7 +657,11 @@ mod tests {
     fn only_whole_tokens_are_accepted() {
         let tokens =
             [("abc", None), ("defg", None), ("for", Some("others"))].map(|(secret, audience)| {
-                Token { user: "u".into(), secret: secret.into(), audience: audience.map(Into::into) }
+                Token {
+                    user: "u".into(),
+                    secret: secret.into(),
+                    audience: audience.map(Into::into),
+                }
             });
         let known = |text: &str| {
             let mut headers = HeaderMap::new();
@@ -665,9 +669,17 @@ mod tests {
             user(&tokens, &headers).is_some()
         };
         assert!(known("Bearer abc") && known("Bearer defg"));
-        for wrong in
-            ["", "Bearer", "Bearer ", "Bearer ab", "Bearer abcd", "Basic abc", "abc", "Bearer abd", "Bearer for"]
-        {
+        for wrong in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer ab",
+            "Bearer abcd",
+            "Basic abc",
+            "abc",
+            "Bearer abd",
+            "Bearer for",
+        ] {
             assert!(!known(wrong), "{wrong:?}");
         }
         assert_eq!(user(&tokens, &HeaderMap::new()), None);

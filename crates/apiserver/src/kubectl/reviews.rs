@@ -112,7 +112,8 @@ fn user_info(user: &str) -> Value {
 
 /// Whose token it is, if it is meant for one of the audiences that are asked for; without any, for the API server.
 fn token_status(token: Option<&Token>, audiences: &Value) -> Value {
-    let asked: Vec<&str> = audiences.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let asked: Vec<&str> =
+        audiences.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let asked = if asked.is_empty() { vec![API_AUDIENCE] } else { asked };
     let meant = token.map(|token| (token, token.audience.as_deref().unwrap_or(API_AUDIENCE)));
     match meant.filter(|(_, audience)| asked.contains(audience)) {
@@ -168,7 +169,11 @@ mod tests {
     #[test]
     fn those_with_a_token_may_do_everything_and_others_nothing() {
         for (user, allowed) in [("admin", true), ("reader", true), ("nobody", false)] {
-            assert_eq!(status(Review::Subject, &json!({"user": user}))["allowed"], allowed, "{user}");
+            assert_eq!(
+                status(Review::Subject, &json!({"user": user}))["allowed"],
+                allowed,
+                "{user}"
+            );
         }
         assert_eq!(status(Review::Subject, &Value::Null)["allowed"], false);
     }
