@@ -39,6 +39,46 @@ export function replace(element, ...children) {
   return element;
 }
 
+/**
+ * The same, but what does not differ stays as it is: it keeps the focus, what is selected and how far it is scrolled.
+ * What has something that people can use is taken whole, because that does what it did when it was made; only the parts of
+ * elements with `data-merge` are each taken for themselves.
+ */
+export function renew(element, ...children) {
+  merge(element, h("div", {}, ...children));
+  return element;
+}
+
+const USED = "a, button, details, input, select";
+
+function merge(element, wanted) {
+  const before = [...element.childNodes];
+  const after = [...wanted.childNodes];
+  for (const [index, node] of after.entries()) {
+    const known = before[index];
+    if (!known) element.append(node);
+    else if (known.isEqualNode(node)) continue;
+    else if (isAlike(known, node)) merge(withAttributesOf(known, node), node);
+    else known.replaceWith(node);
+  }
+  for (const node of before.slice(after.length)) node.remove();
+}
+
+const hasParts = (element) => element.hasAttribute("data-merge") || !(element.matches(USED) || element.querySelector(USED));
+
+const isAlike = (one, other) => one instanceof Element && one.nodeName === other.nodeName && one.id === other.id &&
+  hasParts(one) && hasParts(other);
+
+function withAttributesOf(element, other) {
+  for (const { name } of [...element.attributes]) if (!other.hasAttribute(name)) element.removeAttribute(name);
+  for (const { name, value } of other.attributes) {
+    // The policy of the page forbids an attribute for style, not the style itself.
+    if (name === "style") element.style.cssText = other.style.cssText;
+    else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+  }
+  return element;
+}
+
 /** A text of bounded length. */
 export function shortened(text, longest = LONGEST) {
   if (text.length <= longest) return text;

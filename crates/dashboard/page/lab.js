@@ -1,6 +1,6 @@
 // A lab: what its clients have measured, as its terminal shows it.
 
-import { h, panel, replace, table } from "./dom.js";
+import { h, panel, renew, table } from "./dom.js";
 import { endpointList } from "./endpoints.js";
 import { exportMenu } from "./export.js";
 import { matrixCsv, matrixLegend, matrixPicture, matrixTable } from "./matrix.js";
@@ -34,7 +34,7 @@ export function openLab() {
     const { matrix } = view;
     const selected = view.services[view.selected];
     const stat = (name, value) => h("div", { class: "stat" }, h("dt", {}, name), h("dd", {}, value));
-    replace(body,
+    renew(body,
       act(view),
       h("dl", { class: "stats" },
         stat("Service", selected?.name ?? "–"),
@@ -43,11 +43,11 @@ export function openLab() {
         stat("Connections", `${view.connections.toLocaleString("en")}`),
         stat("Failed", view.failed.toLocaleString("en")),
         stat("Per second", figure(view.rate, 0))),
-      h("div", { class: "columns" },
-        h("div", { class: "column" },
+      h("div", { class: "columns", "data-merge": true },
+        h("div", { class: "column", "data-merge": true },
           panel("Measured: from zone to zone", { id: "matrix" }, matrixTable(matrix), matrixLegend()),
           services(view)),
-        h("div", { class: "column" },
+        h("div", { class: "column", "data-merge": true },
           panel("Measured: load of endpoints", { id: "endpoints" },
             h("p", { class: "muted" }, "Compared with an equal share for all"), endpointList(matrix)),
           acts(view.ended))),

@@ -259,11 +259,13 @@ class List {
     const text = `${first} ${last}`;
     if (text === this.drawn) return;
     this.drawn = text;
-    const focused = document.activeElement?.dataset?.row;
-    const had = this.body.contains(document.activeElement);
+    const focused = this.body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     this.body.style.setProperty("height", `${this.lines.length * height}px`);
     replace(this.body, this.lines.slice(first, last).map((line, index) => row(line, first + index, state.cluster?.priced)));
-    if (had) this.body.querySelector(`[data-row="${focused}"]`)?.focus({ preventScroll: true });
+    if (focused === null) return;
+    const links = [...this.body.querySelectorAll("a")];
+    // A Service that is no longer among these leaves the focus where the keys still work.
+    (links.find((link) => link.getAttribute("href") === focused) ?? this.scroll).focus({ preventScroll: true });
   }
 
   /** The arrows go from row to row. */

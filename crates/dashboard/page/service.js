@@ -1,6 +1,6 @@
 // One Service: where its traffic goes, why, what would change that, and what became of it.
 
-import { command, h, panel, replace, table } from "./dom.js";
+import { command, h, panel, renew, replace, table } from "./dom.js";
 import { endpointList } from "./endpoints.js";
 import { exportMenu } from "./export.js";
 import { historyCharts } from "./history.js";
@@ -158,6 +158,13 @@ export function openService({ service, query }) {
       matrices().map((one) => h("option", { value: portName(one), selected: one === matrix() }, portName(one))));
   }
 
+  /** Details that are open stay open. */
+  function withOpenDetails(parts) {
+    const open = [...body.querySelectorAll("details[open]")].map((one) => one.parentElement.id);
+    for (const details of parts.querySelectorAll("details")) details.open = open.includes(details.parentElement.id);
+    return parts;
+  }
+
   function draw() {
     const explanation = page.explanation;
     const line = state.services.get(service);
@@ -166,12 +173,12 @@ export function openService({ service, query }) {
     const fixes = managed ? fixesPanel(explanation) : null;
     const others = managed ? heuristicsPanel(explanation.inZoneByHeuristic) : null;
     replace(chip, stateChip(explanation.verdict?.state ?? line?.state ?? "unknown"));
-    const open = new Set([...body.querySelectorAll("details[open]")].map((one) => one.parentElement.id));
-    replace(body,
+    drawnReasons = state.reasons.size;
+    renew(body, withOpenDetails(h("div", { "data-merge": true },
       figures(explanation, shown, line),
-      h("div", { class: "columns" },
-        h("div", { class: "column" },
-          panel("Where traffic goes now", { id: "matrix" }, ports(),
+      h("div", { class: "columns", "data-merge": true },
+        h("div", { class: "column", "data-merge": true },
+          panel("Where traffic goes now", { id: "matrix", "data-merge": true }, h("div", {}, ports()),
             shown ? [matrixTable(shown), matrixLegend()] : h("p", {}, "No slice is stored, or no proxy routes the Service.")),
           managed ? zonesPanel(explanation) : null,
           shown ? panel("Endpoints", { id: "endpoints" },
@@ -179,14 +186,13 @@ export function openService({ service, query }) {
           managed ? proxiesPanel(explanation.consumers) : null,
           fixes ? others : null,
           writesPanel(page.plan)),
-        h("div", { class: "column" },
+        h("div", { class: "column", "data-merge": true },
           verdictPanel(explanation),
           fixes,
           managed ? marginPanel(explanation.margin) : null,
           panel("History", { id: "history" }, historyCharts(page.history)),
           // The columns are about as long as each other.
-          fixes ? null : others)));
-    for (const id of open) document.getElementById(id)?.querySelector("details")?.setAttribute("open", "");
+          fixes ? null : others)))));
   }
 
   const menu = exportMenu(service.replaceAll(/[^A-Za-z0-9.-]+/g, "-").slice(0, 80), () => ({

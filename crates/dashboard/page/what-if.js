@@ -1,7 +1,7 @@
 // What if: other endpoints, nodes, cores, demand, requests, a zone lost. The server computes what comes of it with the
 // controller's own functions; the address of the page reproduces the question.
 
-import { copyButton, h, panel, replace, table } from "./dom.js";
+import { copyButton, h, panel, renew, replace, table } from "./dom.js";
 import { exportMenu } from "./export.js";
 import { matrixCsv, matrixLegend, matrixPicture, matrixTable } from "./matrix.js";
 import { about, document_ } from "./server.js";
@@ -64,7 +64,7 @@ function outcome(answer) {
   const { now, then } = answer;
   const item = (name, value, more, attributes = {}) => h("div", { class: "stat", ...attributes }, h("dt", {}, name), h("dd", {}, value, more));
   const writes = then.plan.explanation.slices;
-  return h("dl", { class: "stats", id: "outcome" },
+  return h("dl", { class: "stats", id: "outcome", "aria-live": "polite" },
     item("Stays in its zone", percent(then.inZone), difference(now.inZone, then.inZone, percent, "more")),
     item("Possible without overload", percent(then.best), difference(now.best, then.best, percent, "more")),
     item("Most loaded endpoint", signedPercent(then.maxOverload), difference(now.maxOverload, then.maxOverload, signedPercent, "less"),
@@ -90,7 +90,7 @@ export function openWhatIf({ service, query }) {
   let drawnZones = "";
   const current = new AbortController();
   const form = h("form", { class: "what-if-form", on: { submit: (event) => event.preventDefault() } });
-  const result = h("div", { class: "what-if-result", "aria-live": "polite" }, h("p", { class: "empty" }, "Computing…"));
+  const result = h("div", { class: "what-if-result" }, h("p", { class: "empty" }, "Computing…"));
 
   function changed() {
     const text = writeQuestion(question);
@@ -262,9 +262,10 @@ export function openWhatIf({ service, query }) {
     const explanation = then.plan.explanation;
     const matrix = then.matrices[0];
     const other = now.matrices.find((one) => one.port === matrix?.port && one.family === matrix?.family);
-    replace(result,
+    renew(result,
       changes.length > 0 ? h("ul", { class: "changes", "aria-label": "What is tried" }, changes.map((change) => h("li", {}, change)))
-        : h("p", { class: "muted" }, "As it is. Move a slider, or let the Service ask for something else."),
+        : h("p", { class: "muted" }, "Nothing is changed. Move a slider, or let the Service ask for something else."),
+      h("p", { class: "muted" }, "What the controller decides then, once it is carried out, compared with what it decides for the objects as they are."),
       outcome(answer),
       panel("Where traffic would go", { id: "what-if-matrix" },
         matrix ? [matrixTable(matrix, other), matrixLegend()] : h("p", {}, "Nothing would be routed: no node sends, or there is no endpoint.")),
