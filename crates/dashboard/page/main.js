@@ -65,7 +65,7 @@ function drawFrame() {
   replace(element("pause"), paused ? "Resume" : "Pause");
   element("pause").hidden = Boolean(still) || connection === "refused";
   element("to-lab").hidden = !cluster?.lab;
-  replace(element("environment"), cluster ? `here: ${cluster.summary}` : "");
+  replace(element("environment"), cluster ? `Programs that were seen: ${cluster.summary}` : "");
   for (const [id, names] of [["to-services", ["", "service", "what-if"]], ["to-lab", ["lab"]]]) {
     const current = names.includes(view?.name ?? "");
     if (current) element(id).setAttribute("aria-current", "page");

@@ -1,7 +1,8 @@
 // Where traffic goes, from every zone to every zone: a table with colours, and the same as a picture.
 
 import { h, svg } from "./dom.js";
-import { percent } from "./words.js";
+import { sentenceOf } from "./state.js";
+import { modeWords, percent } from "./words.js";
 
 /** All zones of a matrix: those that send, and those that only have endpoints. */
 function zonesOf(matrix) {
@@ -27,7 +28,7 @@ function cell(row, to, other) {
     style: { "--part": part },
     "data-from": row.zone,
     "data-to": to,
-  }, part > 0 ? percent(part) : "·", changed ? h("span", { class: "was" }, `was ${percent(was)}`) : null);
+  }, percent(part), changed ? h("span", { class: "was" }, `instead of ${percent(was)}`) : null);
 }
 
 /** A matrix as a table. With `other`, what differs from it is told. */
@@ -42,20 +43,20 @@ export function matrixTable(matrix, other = null) {
         h("th", { scope: "col" }, "from"), h("th", { scope: "col", class: "number" }, "sends"),
         zones.map((zone) => h("th", { scope: "col", class: "to" }, `to ${zoneName(zone)}`)),
         drops ? h("th", { scope: "col" }, "dropped") : null,
-        h("th", { scope: "col" }, "mode"))),
+        h("th", { scope: "col" }, "endpoints used"))),
       h("tbody", {}, matrix.from.map((row) => h("tr", {},
         h("th", { scope: "row" }, zoneName(row.zone)),
         h("td", { class: "number" }, percent(row.share)),
         zones.map((zone) => cell(row, zone, other)),
         drops ? h("td", { class: "number" }, row.dropped > 0 ? percent(row.dropped) : "–") : null,
-        h("td", { class: "mode", title: row.reason }, row.mode.replaceAll(",", ", ")))))));
+        h("td", { class: "mode", title: sentenceOf(row.reason) }, modeWords(row.mode)))))));
 }
 
 /** Which colour means what. */
 export const matrixLegend = () => h("p", { class: "legend" },
   h("span", {}, h("span", { class: "swatch home", "aria-hidden": "true" }), "stays in its zone"),
   h("span", {}, h("span", { class: "swatch away", "aria-hidden": "true" }), "crosses zones"),
-  h("span", {}, "the stronger, the more"));
+  h("span", {}, "The stronger the colour, the larger the part."));
 
 const SIZE = { left: 110, top: 60, cell: 84, high: 46 };
 const HOME = [116, 167, 242];
@@ -89,7 +90,7 @@ export function matrixPicture(matrix) {
           x: at(index) + 2, y, width: SIZE.cell - 4, height: SIZE.high - 4, rx: 5,
           fill: mixed(row.zone === zone ? HOME : AWAY, part), stroke: "#d5dae1",
         }),
-        text(at(index) + SIZE.cell / 2, y + 26, part > 0 ? percent(part) : "·", middle),
+        text(at(index) + SIZE.cell / 2, y + 26, percent(part), middle),
       ];
     }),
   ]));

@@ -7,8 +7,11 @@ import { historyCharts } from "./history.js";
 import { matrixCsv, matrixLegend, matrixPicture, matrixTable } from "./matrix.js";
 import { shareBar, stateChip } from "./overview.js";
 import { about, document_ } from "./server.js";
-import { state, touches } from "./state.js";
-import { counted, figure, isOverloaded, money, percent, signedPercent } from "./words.js";
+import { sentenceOf, state, touches } from "./state.js";
+import { counted, figure, isOverloaded, modeWords, money, percent, signedPercent } from "./words.js";
+
+// After so long, a server that could not answer is asked again.
+const AGAIN = 2000;
 
 const portName = (matrix) => `${matrix.port || "port"} ${matrix.protocol} ${matrix.family}`;
 
@@ -38,14 +41,17 @@ function verdictPanel(explanation) {
       h("p", { class: "muted" }, explanation.docs)) : null);
 }
 
+/** How many endpoints may serve a zone; without a most, there are too few to give every zone its least. */
+const allowed = ({ min, max }) => max > 0 ? `${min} – ${max}` : `at least ${min}`;
+
 function zonesPanel(explanation) {
   const by = explanation.groupedBy;
   const rows = explanation.zones.map((zone) => [zone.zone, figure(zone.nodes), figure(zone.cpu), percent(zone.share),
-    figure(zone.endpoints), figure(zone.expected), `${zone.min} – ${zone.max}`, figure(zone.assigned), signedPercent(zone.overload)]);
+    figure(zone.endpoints), figure(zone.expected), allowed(zone), figure(zone.assigned), signedPercent(zone.overload)]);
   const left = explanation.nodesLeftOut;
   return panel("Arithmetic", { id: "arithmetic" },
     table(`Capacity and endpoints of each ${by}`,
-      [by, "nodes", "cores", "share", "endpoints", "expected", "hints from – to", "uses", "overload"], rows),
+      [by, "nodes", "cores", "share", "endpoints", "endpoints by share", "allowed", "endpoints used", "overload"], rows),
     left.length > 0 ? h("p", { class: "muted" }, `${counted(left.length, "node")} not counted: `,
       left.slice(0, 10).map((node) => `${node.node} (${node.why})`).join(", "), left.length > 10 ? ", …" : "") : null);
 }
@@ -64,24 +70,24 @@ function fixesPanel(explanation) {
       h("p", {}, note.sentence), note.commands.map(command))),
     changes.length > 0 ? h("h3", {}, "Each of these turns zone routing on") : null,
     changes.map((change) => h("div", { class: "fix" }, stepsOf(change.sentences),
-      h("p", { class: "muted" }, `then ${change.then}`, change.needs.length > 0 ? `; needs zonewise's ${change.needs.join(" and ")}` : ""))),
+      h("p", { class: "muted" }, `Then: ${sentenceOf(change.then)}`, change.needs.length > 0 ? `; needs zonewise's ${change.needs.join(" and ")}` : ""))),
     improvements.length > 0 ? h("h3", {}, "Each of these makes it better") : null,
     improvements.map((change) => h("div", { class: "fix" }, stepsOf(change.sentences),
-      h("p", { class: "muted" }, `then ${percent(change.inZone)} stays in its zone, overload ${signedPercent(change.maxOverload)} (${change.then})`))));
+      h("p", { class: "muted" }, `Then ${percent(change.inZone)} stays in its zone, overload ${signedPercent(change.maxOverload)}: ${sentenceOf(change.then)}`))));
 }
 
 function marginPanel(margin) {
   if (!margin) return null;
   const rows = margin.endpoints.map((loss) => {
     const zone = margin.zones.find((one) => one.zone === loss.zone);
-    return [loss.zone, figure(loss.has), figure(loss.survives), h("span", {}, loss.then ?? "–"),
-      h("span", {}, zone ? (zone.survives ? "zone routing stays on elsewhere" : zone.then) : "–")];
+    return [loss.zone, figure(loss.has), figure(loss.survives), h("span", {}, loss.then ? sentenceOf(loss.then) : "–"),
+      h("span", {}, zone ? (zone.survives ? "zone routing stays on elsewhere" : sentenceOf(zone.then)) : "–")];
   });
   const critical = margin.criticalNodes;
   return panel("What it survives", { id: "margin" },
     table("Losses of each zone", ["zone", "endpoints", "can lose", "then", "the whole zone lost"], rows),
     h("p", {}, margin.criticalNodesInAll === 0 ? "Any single node can be lost."
-      : `The loss of one of ${counted(margin.criticalNodesInAll, "node")} turns zone routing off: ${critical.map((node) => `${node.node} (${node.then})`).join(", ")}`));
+      : `The loss of one of ${counted(margin.criticalNodesInAll, "node")} turns zone routing off: ${critical.map((node) => `${node.node} (${sentenceOf(node.then)})`).join(", ")}`));
 }
 
 function proxiesPanel(consumers) {
@@ -89,12 +95,13 @@ function proxiesPanel(consumers) {
   const zones = [...new Set(consumers.flatMap((one) => one.from.map((zone) => zone.zone)))];
   const mode = (consumer, zone) => {
     const found = consumer.from.find((one) => one.zone === zone);
-    return h("span", { title: found?.reason }, found ? `${found.mode} ${percent(found.inZone)}` : "–");
+    return h("span", { title: found ? sentenceOf(found.reason) : null }, found ? `${percent(found.inZone)}: ${modeWords(found.mode)}` : "–");
   };
   const rows = consumers.map((consumer) => [
     h("span", { title: consumer.remark }, consumer.consumer, consumer.family ? ` ${consumer.family}` : ""),
     percent(consumer.inZone), ...zones.map((zone) => mode(consumer, zone))]);
   return panel("What each kind of proxy does", { id: "proxies" },
+    h("p", { class: "muted" }, "Once the decision is carried out: the part that stays in its zone, and the endpoints that are used"),
     table("Once the decision is carried out", ["proxy", "in zone", ...zones.map((zone) => `from ${zone}`)], rows),
     h("ul", { class: "muted remarks" }, [...new Map(consumers.map((one) => [one.consumer, one.remark]))].map(([name, remark]) =>
       h("li", {}, `${name}: ${remark}`))));
@@ -130,6 +137,8 @@ export function openService({ service, query }) {
   let port = query.get("port");
   const current = new AbortController();
   let running = false;
+  let drawnReasons = 0;
+  let timer = 0;
 
   const matrices = () => page?.matrices.matrices ?? [];
   const matrix = () => matrices().find((one) => portName(one) === port) ?? matrices()[0];
@@ -204,9 +213,13 @@ export function openService({ service, query }) {
     update: () => {
       if (!state.services.has(service) && state.cluster?.complete && page === null && state.version !== null) load();
       else if (state.services.has(service) && asked !== touches(service)) load();
+      else if (page && drawnReasons !== state.reasons.size) draw();
       else if (state.cluster?.complete && !state.services.has(service) && page) replace(chip, h("span", { class: "state" }, "gone"));
     },
-    close: () => current.abort(),
+    close: () => {
+      current.abort();
+      clearTimeout(timer);
+    },
     element: h("div", { class: "service" },
       h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Services")),
       h("div", { class: "heading" }, h("h1", {}, service), chip,

@@ -22,6 +22,9 @@ export const state = {
   reasons: new Map(),
 };
 
+/** The sentence of a reason's code; the code until the sentences are here. */
+export const sentenceOf = (code) => state.reasons.get(code)?.sentence ?? code;
+
 const listeners = new Set();
 let scheduled = false;
 

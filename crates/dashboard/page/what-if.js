@@ -57,7 +57,7 @@ function difference(now, then, format, better) {
   if (now === null || then === null || now === undefined || then === undefined) return null;
   if (format(now) === format(then)) return h("span", { class: "muted" }, " unchanged");
   const good = better === "more" ? then > now : then < now;
-  return h("span", { class: good ? "better" : "worse" }, ` ${then > now ? "▲" : "▼"} was ${format(now)}`);
+  return h("span", { class: good ? "better" : "worse" }, ` ${then > now ? "▲" : "▼"} instead of ${format(now)}`);
 }
 
 function outcome(answer) {
@@ -70,7 +70,7 @@ function outcome(answer) {
     item("Most loaded endpoint", signedPercent(then.maxOverload), difference(now.maxOverload, then.maxOverload, signedPercent, "less"),
       { "data-over": isOverloaded(then.maxOverload) ? "yes" : null }),
     item("Slices written", `${writes.creates + writes.updates + writes.deletes}`,
-      h("span", { class: "muted" }, ` +${writes.creates} ~${writes.updates} −${writes.deletes}`)),
+      h("span", { class: "muted" }, ` ${writes.creates} new, ${writes.updates} changed, ${writes.deletes} deleted`)),
     then.cost ? item("Cost per month", money(then.cost.now), difference(now.cost?.now, then.cost.now, money, "less")) : null);
 }
 
@@ -184,7 +184,7 @@ export function openWhatIf({ service, query }) {
           changed();
         },
       },
-    }, h("option", { value: -1, selected: index < 0 }, "as it is"),
+    }, h("option", { value: -1, selected: index < 0 }, "what it asks for now"),
     options.map((option, at) => h("option", { value: at, selected: at === index },
       option.key ? `${option.key.split("/").pop()}: ${option.value}` : "nothing")));
     const option = options[index];
@@ -193,8 +193,8 @@ export function openWhatIf({ service, query }) {
       option ? h("p", { class: "muted" }, option.summary) : null,
       option ? option.parameters.map((parameter) => parameterField(option, parameter)) : null,
       option?.key.endsWith("/subsetting") && option.value !== "Require" ? [
-        numberField("startingThreshold", "endpoints around which subsetting starts"),
-        numberField("padding", "on and off at this distance from it")] : null);
+        numberField("startingThreshold", "Threshold: the number of endpoints around which subsetting starts"),
+        numberField("padding", "Padding: it starts so many endpoints above the threshold, and ends so many below")] : null);
   }
 
   const parametersOf = () => new Map((question.ask.value.split(":")[1] ?? "").split(",").filter(Boolean).map((pair) => pair.split("=")));
@@ -238,7 +238,7 @@ export function openWhatIf({ service, query }) {
       zones.map((zone) => h("fieldset", { class: "zone-fields" },
         h("legend", {}, zone.zone), lostBox(zone), Object.keys(NUMBERS).map((kind) => slider(kind, zone)))),
       h("div", { class: "form-tools" },
-        h("button", { type: "button", id: "reset", on: { click: reset } }, "As it is"),
+        h("button", { type: "button", id: "reset", on: { click: reset } }, "Reset"),
         h("button", { type: "button", class: "quiet", id: "link", on: { click: copyLink } }, "Copy a link to this question")));
   }
 
@@ -271,7 +271,7 @@ export function openWhatIf({ service, query }) {
         matrix ? [matrixTable(matrix, other), matrixLegend()] : h("p", {}, "Nothing would be routed: no node sends, or there is no endpoint.")),
       panel("Why", {}, h("p", {}, h("code", {}, explanation.reason), ": ", explanation.sentence),
         explanation.notes.map((note) => h("p", {}, h("code", {}, note.source), ": ", note.sentence))),
-      panel("Arithmetic", {}, table("Each zone", ["zone", "nodes", "cores", "share", "endpoints", "expected", "uses", "overload"], zoneRows(answer))),
+      panel("Arithmetic", {}, table("Each zone", ["zone", "nodes", "cores", "share", "endpoints", "endpoints by share", "endpoints used", "overload"], zoneRows(answer))),
       panel("As YAML", { id: "yaml" }, answer.yaml
         ? h("div", { class: "command" }, h("pre", { tabindex: "0" }, answer.yaml), copyButton(answer.yaml, "the YAML"))
         : h("p", { class: "muted" }, "Nothing is changed.")));

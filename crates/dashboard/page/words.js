@@ -40,6 +40,19 @@ const STATES = {
 export const stateWord = (state) => (STATES[state] ?? [state])[0];
 export const stateSign = (state) => (STATES[state] ?? ["", "?"])[1];
 
+const MODES = {
+  any: "all endpoints",
+  local: "its own node's alone",
+  "same-node": "its own node's",
+  "same-zone": "its own zone's",
+  "same-region": "its own region's",
+  shares: "zones by their shares",
+  terminating: "those that end, for want of others",
+};
+
+/** How close traffic is kept, in words; several modes of the nodes of a zone have commas between them. */
+export const modeWords = (modes) => modes.split(",").map((mode) => MODES[mode] ?? mode).join(", or ");
+
 /** The limit of KEP-2433 for the overload of an endpoint, beyond which the page marks it. */
 export const OVERLOAD = 0.2;
 export const isOverloaded = (overload) => overload !== null && overload !== undefined && overload > OVERLOAD + 1e-6;

@@ -103,10 +103,9 @@ fn differences(before: &ServiceOverview, now: &ServiceOverview) -> Vec<String> {
         texts.push(format!("{} ready endpoints, before {}", now.endpoints, before.endpoints));
     }
     if before.reason != now.reason {
-        let code = |line: &ServiceOverview| {
-            line.reason.map_or_else(|| "none".to_owned(), |code| code.to_string())
-        };
-        texts.push(format!("reason {}, before {}", code(now), code(before)));
+        let sentence =
+            |line: &ServiceOverview| line.reason.map_or("none", |code| code.entry().sentence);
+        texts.push(format!("the reason is: {}; before: {}", sentence(now), sentence(before)));
     }
     if before.state != now.state {
         texts.push(format!("zone routing {}, before {}", now.state.word(), before.state.word()));
