@@ -31,7 +31,10 @@ async function wholePage({ title, record }) {
   const style = await (await fetch("/style.css")).text();
   const copy = record ? h("main", {}, record()) : document.getElementById("view").cloneNode(true);
   for (const element of copy.querySelectorAll("button, .export, select, input[type=search]")) element.remove();
-  for (const input of copy.querySelectorAll("input")) input.setAttribute("value", input.value);
+  for (const input of copy.querySelectorAll("input")) {
+    input.setAttribute("value", input.value);
+    input.toggleAttribute("checked", input.checked);
+  }
   const page = document.implementation.createHTMLDocument(title);
   const meta = page.createElement("meta");
   meta.setAttribute("charset", "utf-8");

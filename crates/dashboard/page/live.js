@@ -6,6 +6,8 @@ import { change, state, takeServices } from "./state.js";
 
 // The server says something every three seconds.
 const SILENCE = 10_000;
+// Before the first answer it may ask the API server about many namespaces.
+const FIRST_SILENCE = 30_000;
 const FIRST_PAUSE = 300;
 const LONGEST_PAUSE = 5_000;
 
@@ -46,11 +48,11 @@ async function read(controller, alive) {
   const run = state.cluster?.run ?? "";
   const version = state.version ?? "";
   const watchdog = { timer: 0 };
-  const heard = () => {
+  const heard = (patience = SILENCE) => {
     clearTimeout(watchdog.timer);
-    watchdog.timer = setTimeout(() => controller.abort(new Error("the server is silent")), SILENCE);
+    watchdog.timer = setTimeout(() => controller.abort(new Error("the server is silent")), patience);
   };
-  heard();
+  heard(FIRST_SILENCE);
   try {
     const path = `/api/v1/stream?run=${encodeURIComponent(run)}&version=${version}`;
     const response = await ask(path, { signal: controller.signal });

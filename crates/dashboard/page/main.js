@@ -77,7 +77,7 @@ function drawFrame() {
 let shownTrouble = "";
 
 function drawTrouble(trouble, connection, error) {
-  const lost = connection === "lost" ? `The connection to the server is lost (${error}). What is shown was true before; the page connects again by itself.` : "";
+  const lost = connection === "lost" ? `There is no connection to the server (${error}). What is shown was true before; the page connects again by itself.` : "";
   const gone = trouble ? `The cluster cannot be read now: ${trouble}. What is shown was true before.` : "";
   const text = connection === "refused" ? `token ${error}` : lost || gone;
   if (text === shownTrouble) return;
@@ -88,15 +88,19 @@ function drawTrouble(trouble, connection, error) {
 
 function tokenForm(error) {
   const field = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false" });
+  const fault = h("p", { role: "alert" });
   const submit = (event) => {
     event.preventDefault();
-    if (field.value.trim()) useToken(field.value.trim());
+    const token = field.value.trim();
+    // Browsers refuse to send anything else.
+    if (/^[\x21-\x7e]+$/.test(token)) useToken(token);
+    else replace(fault, "This is not a token: it must have letters, digits and signs of ASCII, and no spaces.");
   };
   return h("form", { class: "token", on: { submit } },
     h("p", {}, error),
     h("label", { for: "token" }, "Token of the cluster, such as the output of ",
-      h("code", {}, "kubectl create token NAME"), ". It is kept in this tab and nowhere else."),
-    field, h("button", { type: "submit" }, "Use it"));
+      h("code", {}, "kubectl create token NAME"), " for a service account. It is kept in this tab and nowhere else."),
+    field, fault, h("button", { type: "submit" }, "Use it"));
 }
 
 const THEMES = ["auto", "light", "dark"];

@@ -154,8 +154,12 @@ export function openService({ service, query }) {
         draw();
       }
     } catch (error) {
-      if (!current.signal.aborted && !page) replace(body, h("p", { class: "empty" }, error.message));
-      asked = error.status ? asked : "";
+      if (current.signal.aborted) return;
+      if (!page) replace(body, h("p", { class: "empty" }, error.message));
+      // What it refuses, it refuses again; what it could not do, it may do later.
+      if (error.status < 500 && error.status !== 429) return;
+      asked = "";
+      timer = setTimeout(load, AGAIN);
     } finally {
       running = false;
     }

@@ -111,6 +111,7 @@ export function openWhatIf({ service, query }) {
         try {
           answer = await document_(about("what-if", service), { body: requestOf(question), signal: current.signal });
           drawForm();
+          followAnswer();
           drawResult();
         } catch (error) {
           if (current.signal.aborted) return;
@@ -123,13 +124,34 @@ export function openWhatIf({ service, query }) {
     }
   }
 
-  /** What zones have now, before anything is tried. */
-  function present() {
-    const zones = answer?.now.plan.explanation.zones ?? [];
-    return zones.map((zone) => ({
-      zone: zone.zone, endpoints: zone.endpoints, nodes: zone.nodes, cores: zone.cpu, demand: Math.round(zone.share * 100),
+  /** What zones have on one side of the answer. What they send is in the matrix: it may be measured. */
+  function zonesOf(side) {
+    const sends = new Map(side?.matrices[0]?.from.map((row) => [row.zone, row.share]));
+    return (side?.plan.explanation.zones ?? []).map((zone) => ({
+      zone: zone.zone, endpoints: zone.endpoints, nodes: zone.nodes, cores: zone.cpu,
+      demand: Math.round((sends.get(zone.zone) ?? zone.share) * 100),
     }));
   }
+
+  /** What zones have now, before anything is tried. */
+  const present = () => zonesOf(answer?.now);
+
+  /** Sliders that are not asked about show what comes of the others: more nodes have more cores. */
+  function followAnswer() {
+    const zones = new Map(zonesOf(answer.then).map((zone) => [zone.zone, zone]));
+    for (const input of form.querySelectorAll("input[data-kind]")) {
+      const { kind, zone } = input.dataset;
+      input.disabled = question.lost.includes(zone);
+      const value = zones.get(zone)?.[kind];
+      if (input.disabled || value === undefined || question[kind][zone] !== undefined) continue;
+      input.max = Math.max(input.max, value);
+      input.value = value;
+      replace(input.nextElementSibling, figure(value));
+    }
+  }
+
+  /** Whether nothing else that is asked about changes this figure. */
+  const isAsItIs = (kind, zone) => kind === "nodes" || (kind !== "demand" && question.nodes[zone] === undefined);
 
   function slider(kind, zone) {
     const { label, most, step } = NUMBERS[kind];
@@ -144,7 +166,7 @@ export function openWhatIf({ service, query }) {
         input: () => {
           const number = Number(input.value);
           if (kind === "demand") for (const other of present()) question.demand[other.zone] ??= other.demand;
-          if (number === now && kind !== "demand") delete question[kind][zone.zone];
+          if (number === now && isAsItIs(kind, zone.zone)) delete question[kind][zone.zone];
           else question[kind][zone.zone] = number;
           replace(shown, figure(number));
           changed();
