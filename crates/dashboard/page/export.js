@@ -68,8 +68,7 @@ export function exportMenu(name, what) {
     },
     HTML: async () => save(file("html"), "text/html", await wholePage(what())),
   };
-  const hasPicture = name !== "services";
   const button = (kind) => h("button", { type: "button", "data-export": kind, on: { click: saves[kind] } }, kind);
   return h("div", { class: "export", role: "group", "aria-label": "Export what is seen" },
-    h("span", { class: "muted" }, "Export"), Object.keys(saves).filter((kind) => kind !== "SVG" || hasPicture).map(button));
+    h("span", { class: "muted" }, "Export"), Object.keys(saves).map(button));
 }

@@ -1,6 +1,6 @@
 // All Services in one table. Only the rows that can be seen are elements, so that thousands scroll well.
 
-import { h, replace, table } from "./dom.js";
+import { h, replace, shortened, svg, table } from "./dom.js";
 import { exportMenu } from "./export.js";
 import { state } from "./state.js";
 import { counted, isOverloaded, money, percent, signedPercent, stateSign, stateWord } from "./words.js";
@@ -10,25 +10,36 @@ const NARROW_ROW = 92;
 // Rows beyond the edges, so that scrolling shows no gaps.
 const MARGIN = 12;
 
-// As the command sorts: what looks alike counts as equal, so that names decide.
-const gain = (line) => {
-  const gained = line.cost ? line.cost.now - line.cost.best : Math.max(0, line.best - line.inZone);
-  return line.cost || (line.best !== null && line.inZone !== null) ? Math.round(gained * 100) : -Infinity;
-};
-const known = (value) => value ?? -Infinity;
-const descending = (a, b) => a === b ? 0 : b - a;
+/** What can be gained, as the command sorts it: money first, and what looks alike counts as equal, so that names decide. */
+function gain(line) {
+  if (line.cost) return 1e9 + Math.round((line.cost.now - line.cost.best) * 100);
+  if (line.best === null || line.inZone === null) return null;
+  return Math.round(Math.max(0, line.best - line.inZone) * 100);
+}
 
-// What the table can be sorted by. The order is computed here; no figure is.
+// What the table can be sorted by: its name, what that means, what decides, and whether the largest comes first.
 const SORTS = {
-  gain: ["Possible gain", (a, b) => Number(Boolean(b.cost)) - Number(Boolean(a.cost)) || descending(gain(a), gain(b))],
-  name: ["Service", () => 0],
-  state: ["Zone routing", (a, b) => a.state.localeCompare(b.state)],
-  inZone: ["In zone", (a, b) => (a.inZone ?? 2) - (b.inZone ?? 2)],
-  best: ["Possible", (a, b) => descending(known(a.best), known(b.best))],
-  overload: ["Overload", (a, b) => descending(known(a.maxOverload), known(b.maxOverload))],
-  cost: ["Cost", (a, b) => descending(known(a.cost?.now), known(b.cost?.now))],
-  reason: ["Reason", (a, b) => (a.reason ?? "").localeCompare(b.reason ?? "")],
+  gain: ["Possible gain", "what could be saved, or stay in its zone and does not", gain, true],
+  name: ["Service", "namespace and name", () => 0, false],
+  state: ["Zone routing", "whether traffic is kept closer now", (line) => line.state, false],
+  inZone: ["In zone", "the part of the traffic that stays in the zone where it starts, now", (line) => line.inZone, false],
+  best: ["Possible", "the largest part that could stay in its zone without overload", (line) => line.best, true],
+  overload: ["Overload", "how much more than an equal share the most loaded endpoint gets", (line) => line.maxOverload, true],
+  cost: ["Cost per month", "what the traffic costs that crosses zones", (line) => line.cost?.now, true],
+  reason: ["Reason", "why the controller decides so", (line) => line.reason, false],
 };
+
+const isKnown = (value) => value !== null && value !== undefined;
+
+/** Compares two Services; those of which the figure is not known are last. */
+function order([, , key, descending], reversed) {
+  const sign = descending === reversed ? 1 : -1;
+  return (one, other) => {
+    const [a, b] = [key(one), key(other)];
+    if (!isKnown(a) || !isKnown(b)) return Number(isKnown(b)) - Number(isKnown(a));
+    return sign * (typeof a === "string" ? a.localeCompare(b) : a - b);
+  };
+}
 
 const FILTERS = {
   all: ["All Services", () => true],
@@ -43,13 +54,14 @@ const FILTERS = {
 const haystack = (line) => `${line.service} ${line.asked} ${line.reason ?? ""} ${stateWord(line.state)}`.toLowerCase();
 
 /** The Services that are shown, in their order. */
-export function shown(services, { query, filter, namespace, sort }) {
+export function shown(services, { query, filter, namespace, sort, reversed }) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   const wanted = (FILTERS[filter] ?? FILTERS.all)[1];
   const fits = (line) => wanted(line) && (!namespace || line.service.startsWith(`${namespace}/`)) &&
     (words.length === 0 || words.every((word) => haystack(line).includes(word)));
-  const order = (SORTS[sort] ?? SORTS.gain)[1];
-  return [...services].filter(fits).sort((a, b) => order(a, b) || (a.service < b.service ? -1 : 1));
+  const compare = order(SORTS[sort] ?? SORTS.gain, reversed === "yes");
+  const byName = sort === "name" && reversed === "yes" ? -1 : 1;
+  return [...services].filter(fits).sort((a, b) => compare(a, b) || (a.service < b.service ? -byName : byName));
 }
 
 /** How much stays in its zone, and a mark for what is possible. */
@@ -113,7 +125,7 @@ export function openOverview({ query }) {
   let namespaces = "";
 
   function choose(fields) {
-    Object.assign(options, fields);
+    Object.assign(options, "sort" in fields ? { reversed: "" } : {}, fields);
     const changed = Object.entries(options).filter(([name, value]) => value !== DEFAULTS[name]);
     const text = new URLSearchParams(changed).toString();
     history.replaceState(null, "", text ? `#/?${text}` : "#/");
@@ -152,7 +164,8 @@ export function openOverview({ query }) {
   }
 
   const menu = exportMenu("services", () => ({
-    title: "Services", documents: { services: list.lines }, csv: servicesCsv(list.lines), record: () => servicesRecord(list.lines),
+    title: "Services", documents: { services: list.lines }, csv: servicesCsv(list.lines),
+    picture: servicesPicture(list.lines), record: () => servicesRecord(list.lines),
   }));
   return {
     update,
@@ -170,16 +183,46 @@ export function openOverview({ query }) {
   };
 }
 
-const DEFAULTS = { query: "", filter: "all", namespace: "", sort: "gain" };
+const DEFAULTS = { query: "", filter: "all", namespace: "", sort: "gain", reversed: "" };
 
 const read = (query) => Object.fromEntries(Object.entries(DEFAULTS).map(([name, usual]) => [name, query.get(name) ?? usual]));
 
 /** All Services that are shown, also those that are not drawn now. */
 function servicesRecord(lines) {
   return h("section", { class: "panel" }, h("h1", {}, "Services"),
-    table("Services", ["Service", "zone routing", "in zone", "possible", "overload", "cost", "reason"], lines.map((line) => [
+    table("Services", ["Service", "zone routing", "in zone", "possible", "overload", "cost per month", "reason"], lines.map((line) => [
       line.service, h("span", {}, stateWord(line.state)), percent(line.inZone), percent(line.best), signedPercent(line.maxOverload),
       money(line.cost?.now), h("span", {}, reasonWords(line))])));
+}
+
+const PICTURE = { row: 24, top: 58, width: 840, bar: 220, most: 400 };
+
+/** The first Services as a picture: how much stays in its zone, and how much could. It has its colours in itself. */
+function servicesPicture(lines) {
+  const drawn = lines.slice(0, PICTURE.most);
+  const height = PICTURE.top + (drawn.length + 1) * PICTURE.row;
+  const text = (x, y, content, attributes = {}) => svg("text", { x, y, fill: "#1b2430", "font-size": 13, ...attributes }, content);
+  const line = (one, index) => {
+    const y = PICTURE.top + index * PICTURE.row;
+    const bar = (x, width, fill, more = 0) => svg("rect", { x, y: y - 11 - more, width, height: 12 + 2 * more, fill });
+    return [
+      text(12, y, shortened(one.service, 52)),
+      bar(380, PICTURE.bar, "#eef1f5"),
+      isKnown(one.inZone) ? bar(380, one.inZone * PICTURE.bar, "#1d64c8") : null,
+      isKnown(one.best) ? bar(379 + one.best * PICTURE.bar, 2, "#1b2430", 3) : null,
+      text(620, y, percent(one.inZone)), text(690, y, percent(one.best)), text(760, y, signedPercent(one.maxOverload)),
+    ];
+  };
+  const left = lines.length - drawn.length;
+  return svg("svg", {
+    xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${PICTURE.width} ${height}`, width: PICTURE.width, height,
+    "font-family": "system-ui, sans-serif", role: "img", "aria-label": "Services",
+  },
+  svg("rect", { width: PICTURE.width, height, fill: "#ffffff" }),
+  text(12, 24, counted(lines.length, "Service"), { "font-weight": 600 }),
+  [[620, "in zone"], [690, "possible"], [760, "overload"]].map(([x, name]) => text(x, 36, name, { "font-size": 11 })),
+  drawn.map(line),
+  left > 0 ? text(12, PICTURE.top + drawn.length * PICTURE.row, `and ${counted(left, "more Service")}`) : null);
 }
 
 function servicesCsv(lines) {
@@ -239,11 +282,17 @@ class List {
     const priced = state.cluster?.priced;
     const heads = [["name", "name"], ["state", "state"], ["share", "inZone"], ["best", "best"], ["overload", "overload"],
       ...(priced ? [["cost", "cost"]] : []), ["reason", "reason"]];
-    const head = ([column, sort]) => h("div", {
-      role: "columnheader", class: `c-${column}`, "aria-sort": this.options.sort === sort ? "descending" : "none",
-    }, h("button", { type: "button", "data-sort": sort, on: { click: () => this.choose({ sort }) } },
-      SORTS[sort][0], this.options.sort === sort ? " ↓" : ""));
-    const text = `${this.options.sort} ${priced}`;
+    const reversed = this.options.reversed === "yes";
+    const head = ([column, sort]) => {
+      const [label, meaning, , descending] = SORTS[sort];
+      const chosen = this.options.sort === sort;
+      const direction = descending === reversed ? "ascending" : "descending";
+      const choose = () => this.choose({ sort, reversed: chosen && !reversed ? "yes" : "" });
+      return h("div", { role: "columnheader", class: `c-${column}`, "aria-sort": chosen ? direction : "none" },
+        h("button", { type: "button", "data-sort": sort, title: meaning, on: { click: choose } },
+          label, chosen ? (direction === "ascending" ? " ↑" : " ↓") : ""));
+    };
+    const text = `${this.options.sort} ${reversed} ${priced}`;
     if (this.headDrawn === text) return;
     this.headDrawn = text;
     const focused = this.head.contains(document.activeElement) ? document.activeElement.dataset.sort : null;
