@@ -123,7 +123,7 @@ release-files: ## Everything that a release has, in target/release-files (ARCH="
 
 pictures: ## Take the pictures of the dashboard in docs/pictures anew, with Chromium
 	@scripts/setup tests
-	@UPDATE_PICTURES=1 cargo test --locked --quiet --workspace --test suite -- dashboard::pictures
+	@UPDATE_PICTURES=1 cargo test --locked --quiet --workspace --test suite -- dashboard::pictures dashboard::lab
 
 docs: ## Build the API documentation, and renew the generated pages in docs/
 	@scripts/setup build

@@ -6,8 +6,9 @@ use zonewise_testbed::{Tab, installed};
 use super::{Dashboard, SHOP, tab};
 
 /// The findings that matter, each with where it was found.
-fn findings(tab: &mut Tab, axe: &str) -> Vec<String> {
-    tab.evaluate(axe).unwrap();
+pub(super) fn findings(tab: &mut Tab) -> Vec<String> {
+    let axe = std::fs::read_to_string(installed("axe.min.js").unwrap()).unwrap() + "\n;null";
+    tab.evaluate(&axe).unwrap();
     let found = tab
         .evaluate(
             "axe.run(document, {resultTypes: ['violations']}).then((result) => result.violations)",
@@ -27,7 +28,6 @@ fn findings(tab: &mut Tab, axe: &str) -> Vec<String> {
 
 #[test]
 fn axe_finds_nothing_serious() {
-    let axe = std::fs::read_to_string(installed("axe.min.js").unwrap()).unwrap() + "\n;null";
     let dashboard =
         Dashboard::start(&[&SHOP[..], &["--cost-per-gb", "0.02", "--gb", "500"]].concat());
     let mut tab = tab(&dashboard, "");
@@ -47,7 +47,7 @@ fn axe_finds_nothing_serious() {
             tab.until("document.getAnimations().every((one) => one.playState === 'finished')")
                 .unwrap();
             assert_eq!(
-                findings(&mut tab, &axe),
+                findings(&mut tab),
                 Vec::<String>::new(),
                 "{path} at {width} px, dark: {dark}"
             );

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Dashboard, SHOP, assert_quiet, tab};
 
 /// The content of the file with this ending, once it is there.
-fn saved(folder: &Path, ending: &str) -> String {
+pub(super) fn saved(folder: &Path, ending: &str) -> String {
     let begin = Instant::now();
     loop {
         let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
@@ -72,9 +72,28 @@ fn the_record_of_all_services_has_those_that_are_not_drawn() {
     tab.evaluate("document.querySelectorAll('.rows .row').forEach((row) => row.remove())").unwrap();
     tab.click("[data-export=HTML]").unwrap();
     let html = saved(folder.path(), "html");
+    tab.click("[data-export=SVG]").unwrap();
+    let svg = saved(folder.path(), "svg");
     for name in ["cart", "dns", "legacy", "search", "typo", "web"] {
         assert!(html.contains(&format!("shop/{name}")), "{name}");
+        assert!(svg.contains(&format!("shop/{name}")), "{name}");
     }
+}
+
+#[test]
+fn the_record_of_a_question_has_what_was_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "#/what-if/shop/cart?lost=eu-b");
+    tab.save_files_in(folder.path()).unwrap();
+    tab.until_text(".changes", "zone eu-b is lost").unwrap();
+    tab.click("[data-export=HTML]").unwrap();
+    let file = folder.path().join("record.html");
+    std::fs::write(&file, saved(folder.path(), "html")).unwrap();
+    tab.open(&format!("file://{}", file.display())).unwrap();
+    tab.until_text(".changes", "zone eu-b is lost").unwrap();
+    let lost = "[...document.querySelectorAll('.lost input')].map((box) => box.checked)";
+    assert_eq!(tab.evaluate(lost).unwrap(), serde_json::json!([false, true, false]));
 }
 
 #[test]

@@ -82,6 +82,15 @@ fn a_search_a_filter_and_an_order_are_in_the_address() {
     tab.click("[data-filter=ignored]").unwrap();
     tab.click("[data-sort=overload]").unwrap();
     tab.until_text(".rows .row a", "shop/cart").unwrap();
+    // The same column again turns the order round, and the heading says which it is.
+    for (order, first) in [("ascending", "shop/cart"), ("descending", "shop/web")] {
+        tab.click("[data-sort=name]").unwrap();
+        tab.until_text(".rows .row a", first).unwrap();
+        let said = "document.querySelector('.c-name[aria-sort]').getAttribute('aria-sort')";
+        assert_eq!(tab.evaluate(said).unwrap(), order);
+    }
+    tab.reload().unwrap();
+    tab.until_text(".rows .row a", "shop/web").unwrap();
     assert_quiet(&tab);
 }
 
@@ -133,8 +142,59 @@ fn what_if_follows_the_hand_and_a_link_reproduces_it() {
     tab.reload().unwrap();
     tab.until("document.querySelector('#outcome') !== null && document.querySelectorAll('.changes li').length === 3").unwrap();
     assert_eq!(tab.text("#outcome").unwrap(), outcome);
+    let enabled = "document.querySelectorAll('[data-zone=eu-c]:not(:disabled)').length";
+    assert_eq!(tab.evaluate(enabled).unwrap(), 0, "a lost zone has nothing to try");
     tab.click("#reset").unwrap();
     tab.until("document.querySelector('.changes') === null").unwrap();
+    assert_eq!(tab.evaluate(enabled).unwrap(), 4);
+    println!("from the hand to the answer: {} ms (median, longest)", reaction(&mut tab));
+    assert_quiet(&tab);
+}
+
+/// How long it takes from the movement of a slider to the change of the answer, in milliseconds.
+fn reaction(tab: &mut Tab) -> Value {
+    let script = "(async () => {
+        const slider = document.querySelector('#endpoints-eu-a');
+        const result = document.querySelector('.what-if-result');
+        const answered = () => new Promise((resolve) => new MutationObserver((_, observer) => {
+            observer.disconnect();
+            resolve();
+        }).observe(result, {childList: true, subtree: true, characterData: true, attributes: true}));
+        const times = [];
+        for (let step = 0; step < 21; step += 1) {
+            const [begin, answer] = [performance.now(), answered()];
+            slider.value = 1 + step % 3;
+            slider.dispatchEvent(new Event('input', {bubbles: true}));
+            await answer;
+            times.push(Math.round(performance.now() - begin));
+        }
+        times.sort((a, b) => a - b);
+        return [times[10], times[20]];
+    })()";
+    tab.evaluate(script).unwrap()
+}
+
+#[test]
+fn sliders_show_what_comes_of_the_others() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "#/what-if/shop/cart");
+    tab.until("document.querySelector('#nodes-eu-a') !== null").unwrap();
+    let cores = "Number(document.querySelector('#cores-eu-a').value)";
+    let before = tab.evaluate(cores).unwrap().as_f64().unwrap();
+    let nodes = "Number(document.querySelector('#nodes-eu-a').value)";
+    let count = tab.evaluate(nodes).unwrap().as_f64().unwrap();
+    let move_to = |tab: &mut Tab, slider: &str, to: f64| {
+        tab.evaluate(&format!(
+            "(() => {{ const s = document.querySelector('#{slider}'); s.value = {to}; s.dispatchEvent(new Event('input')) }})()"
+        ))
+        .unwrap();
+    };
+    move_to(&mut tab, "nodes-eu-a", count * 2.0);
+    tab.until(&format!("{cores} === {}", before * 2.0)).unwrap();
+    // As many cores as before are something to try then.
+    move_to(&mut tab, "cores-eu-a", before);
+    tab.until_text(".changes", &format!("{before} cores in eu-a instead of {}", before * 2.0))
+        .unwrap();
     assert_quiet(&tab);
 }
 
@@ -185,6 +245,36 @@ fn the_keyboard_reaches_everything() {
     assert_eq!(tab.evaluate("document.activeElement.id").unwrap(), "view");
     tab.press(Keystroke::TAB).unwrap();
     assert_eq!(tab.evaluate(focused).unwrap(), "Services");
+    assert_quiet(&tab);
+}
+
+#[test]
+fn what_has_the_focus_keeps_it_while_the_page_changes() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "#/?sort=name");
+    tab.until("document.querySelectorAll('.rows .row').length === 6").unwrap();
+    tab.evaluate("document.querySelector(\"a[href='#/service/shop/web']\").focus()").unwrap();
+    // A Service that sorts before it goes; the rows below move up.
+    let remove = "import('/state.js').then((own) => own.takeServices({services: [], removed: ['shop/cart'], touched: [], \
+                  version: 1, complete: false, touchedAll: false}))";
+    tab.evaluate(&format!("{remove}.then(() => null)")).unwrap();
+    tab.until("document.querySelectorAll('.rows .row').length === 5").unwrap();
+    assert_eq!(tab.evaluate("document.activeElement.innerText").unwrap(), "shop/web");
+
+    let renewed = "import('/dom.js').then(({h, renew}) => {
+        const element = h('div', {});
+        const part = (text) => [h('p', {}, text), h('ul', {tabindex: 0}, h('li', {}, text)), h('button', {}, text)];
+        renew(element, part('one'));
+        const [, list, button] = element.children;
+        renew(element, part('two'));
+        return [element.textContent, list.parentElement === element, button.parentElement === element];
+    })";
+    let renewed = tab.evaluate(renewed).unwrap();
+    assert_eq!(
+        renewed,
+        serde_json::json!(["twotwotwo", true, false]),
+        "a button does what it was made for"
+    );
     assert_quiet(&tab);
 }
 

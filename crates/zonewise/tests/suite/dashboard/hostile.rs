@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::export::saved;
 use super::{shown, tab};
 use crate::observe::run::{cluster, node};
 
@@ -67,6 +68,27 @@ fn markup_quotes_and_long_texts_are_shown_as_text() {
         format!("shop/{MARKUP}")
     );
     assert_eq!(tab.evaluate("window.pwned ?? null").unwrap(), Value::Null);
+    let records = tempfile::tempdir().unwrap();
+    tab.save_files_in(records.path()).unwrap();
+    for view in ["", "#/service/shop/web", "#/what-if/shop/web"] {
+        tab.open("about:blank").unwrap();
+        tab.open(&format!("{}/{view}", dashboard.url)).unwrap();
+        tab.until("document.querySelector('.rows .row, .matrix') !== null").unwrap();
+        for kind in ["html", "svg"] {
+            tab.click(&format!("[data-export={}]", kind.to_uppercase())).unwrap();
+            let file = records.path().join(format!("record.{kind}"));
+            let text = saved(records.path(), kind);
+            std::fs::write(&file, text).unwrap();
+            tab.open(&format!("file://{}", file.display())).unwrap();
+            let found = tab.evaluate("[window.pwned ?? null, document.querySelectorAll('img, script').length, document.documentElement.textContent.includes('onerror')]").unwrap();
+            assert_eq!(found, json!([null, 0, true]), "{kind} of {view}");
+            std::fs::remove_file(file).unwrap();
+            tab.open(&format!("{}/{view}", dashboard.url)).unwrap();
+            tab.until("document.querySelector('.rows .row, .matrix') !== null").unwrap();
+        }
+    }
+    tab.open(&format!("{}/#/service/shop/web", dashboard.url)).unwrap();
+    tab.until("document.querySelector('#fixes') !== null").unwrap();
     let fixes = tab.text("#fixes").unwrap();
     assert!(fixes.contains("(262,144 characters)"), "what is too long is cut: {}", fixes.len());
     assert!(fixes.len() < 50_000, "{}", fixes.len());

@@ -6,6 +6,9 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use zonewise_testbed::Tab;
 
+use super::accessibility::findings;
+use super::pictures;
+
 #[test]
 fn the_page_shows_what_the_clients_of_a_lab_measure() {
     let mut lab = Command::new(env!("CARGO_BIN_EXE_zonewise"))
@@ -26,6 +29,14 @@ fn the_page_shows_what_the_clients_of_a_lab_measure() {
     tab.until_text(".act h2", "Topology-mode Auto").unwrap();
     tab.until("document.querySelectorAll('#matrix .heat').length === 9").unwrap();
     tab.until("document.querySelectorAll('#endpoints .endpoint').length > 0").unwrap();
+    tab.size(1280, 900).unwrap();
+    pictures::keep(&mut tab, "dashboard-lab");
+    assert_eq!(findings(&mut tab), Vec::<String>::new());
+    tab.size(390, 844).unwrap();
+    assert_eq!(findings(&mut tab), Vec::<String>::new(), "on a phone");
+    let widths = tab.evaluate("[document.documentElement.scrollWidth, innerWidth]").unwrap();
+    assert_eq!(widths[0], widths[1], "on a phone");
+    tab.size(1280, 900).unwrap();
     // Where traffic goes by the objects, on the page of the Service.
     tab.click("#to-services").unwrap();
     tab.until_text(".list", "default/web").unwrap();

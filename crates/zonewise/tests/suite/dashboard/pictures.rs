@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use zonewise_testbed::Tab;
+
 use super::{Dashboard, SHOP, assert_quiet, tab};
 use crate::observe::run::root;
 
@@ -15,11 +17,21 @@ const PICTURES: [(&str, &str, u32, u32, bool); 6] = [
     ("dashboard-phone", "#/service/shop/cart", 390, 844, false),
 ];
 
+/// Keeps a picture of what a tab shows, if pictures are taken anew.
+pub(super) fn keep(tab: &mut Tab, name: &str) {
+    tab.until("document.getAnimations().every((one) => one.playState === 'finished')").unwrap();
+    let picture = tab.picture().unwrap();
+    if std::env::var_os("UPDATE_PICTURES").is_some() {
+        std::fs::write(file(name), &picture).unwrap();
+    }
+    assert!(file(name).is_file(), "docs/pictures/{name}.png is missing: make pictures");
+}
+
 fn file(name: &str) -> PathBuf {
     root().join("docs/pictures").join(format!("{name}.png"))
 }
 
-/// Every view is drawn for its picture, whether that is kept or not.
+/// Every view but that of a lab, which has its own test, is drawn for its picture, whether that is kept or not.
 #[test]
 fn every_view_has_a_picture() {
     let dashboard =
@@ -31,12 +43,7 @@ fn every_view_has_a_picture() {
         tab.open("about:blank").unwrap();
         tab.open(&format!("{}/{path}", dashboard.url)).unwrap();
         tab.until("document.querySelector('.rows .row, .matrix') !== null").unwrap();
-        tab.until("document.getAnimations().every((one) => one.playState === 'finished')").unwrap();
-        let picture = tab.picture().unwrap();
-        if std::env::var_os("UPDATE_PICTURES").is_some() {
-            std::fs::write(file(name), &picture).unwrap();
-        }
-        assert!(file(name).is_file(), "docs/pictures/{name}.png is missing: make pictures");
+        keep(&mut tab, name);
     }
     assert_quiet(&tab);
 }
