@@ -12,7 +12,7 @@ use super::pictures;
 #[test]
 fn the_page_shows_what_the_clients_of_a_lab_measure() {
     let mut lab = Command::new(env!("CARGO_BIN_EXE_zonewise"))
-        .args(["lab", "--duration", "40s", "--page", "127.0.0.1:0", "-o", "json"])
+        .args(["lab", "--duration", "90s", "--page", "127.0.0.1:0", "-o", "json"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
