@@ -26,9 +26,9 @@ fn document(component: &str, file: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap()
 }
 
-/// The elements of a list in every element of a list.
+/// The elements of a list in every element of a list that has it: tests of recorded figures are none of alerts.
 fn all<'a>(outer: &'a Value, inner: &'a str) -> impl Iterator<Item = &'a Value> {
-    outer.as_array().unwrap().iter().flat_map(move |one| one[inner].as_array().unwrap())
+    outer.as_array().unwrap().iter().filter_map(move |one| one[inner].as_array()).flatten()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A page for others: TLS, a token of the cluster, and the namespaces that its bearer may list.
 
 use serde_json::{Value, json};
-use zonewise_testbed::objects::{namespace, service};
+use zonewise_testbed::objects::{namespace, node, service};
 use zonewise_testbed::{Cluster, Tab, User, manifests};
 
 use super::{Dashboard, tab};
@@ -50,7 +50,7 @@ fn ask_as(tab: &mut Tab, path: &str, token: &str) -> String {
 async fn people_see_the_namespaces_that_they_may_list_and_no_others() {
     let cluster = Cluster::start().await.unwrap();
     let mut objects = manifests(ROLES).unwrap();
-    objects.extend([namespace("shop"), looks(), view_of("shop")]);
+    objects.extend([node("n1", "a", "4"), namespace("shop"), looks(), view_of("shop")]);
     let with_address = |mut service: Value| {
         service["spec"]["externalIPs"] = json!(["203.0.113.7"]);
         service
