@@ -198,10 +198,6 @@ impl SnapshotBuilder {
     }
 }
 
-fn owned((key, json): (&Key, &Box<str>)) -> (Key, Box<str>) {
-    (key.clone(), json.clone())
-}
-
 /// Why no proxy can read an object that the controller can use. Both read different fields.
 pub(crate) fn unreadable_by_proxies(object: &Object) -> Option<String> {
     let reader = ObjectReader::new(NodeLocation::default());
@@ -310,11 +306,11 @@ impl Snapshot {
         }
         for slice in self.index.slices_of(&key) {
             let key = (Name::clone(&slice.namespace), Name::from(slice.name()));
-            json.slices.extend(self.json.slices.get_key_value(&key).map(owned));
+            json.slices.extend(self.json.slices.get(&key).map(|text| (key, text.clone())));
             index.record_written_slice(Arc::unwrap_or_clone(slice));
         }
         index.apply_service(service.clone());
-        json.services.extend(self.json.services.get_key_value(&key).map(owned));
+        json.services.extend(self.json.services.get(&key).map(|text| (key.clone(), text.clone())));
         let mut refused = self.proxy_view(service).refused;
         for (_, why) in &mut refused {
             why.hide_owner_unless(|(namespace, _)| may_be_named(namespace));
