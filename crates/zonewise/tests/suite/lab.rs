@@ -574,6 +574,7 @@ fn a_terminal_shows_the_matrix_and_q_leaves() {
 // === wrong input ===
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
     let rows = [
         ("title: x\ncluster: [", ".yaml:2:"),
