@@ -62,7 +62,7 @@ impl Served {
     }
 }
 
-/// Serves `pages` on an address, as [`serve_by`] does.
+/// Serves `pages` on an address, as `serve_by` does.
 ///
 /// # Errors
 /// With `hard_fail`, if it cannot listen there.
