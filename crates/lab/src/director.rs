@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use zonewise_cluster::api::ApiError;
 use zonewise_common::clock;
 use zonewise_common::time::timestamp;
 use zonewise_controller::evacuation::{self, EvacuationSpec, Phase};
 use zonewise_netns::NetnsNode;
 
-use crate::api::{NODES, PODS, SERVICES};
+use crate::api::{NODES, PODS, SERVICES, SLICES};
 use crate::cluster::{Cluster, NodeState};
 use crate::kubelet::{PodView, now};
 use crate::objects;
@@ -106,8 +107,23 @@ impl<'c> Director<'c> {
                 (0..self.totals.len()).for_each(|service| self.divide(service, callers));
             }
             Step::Wait(span) => tokio::time::sleep(span.0).await,
+            Step::Unchanged { span, at_most } => self.unchanged(span.0, at_most.0).await?,
         }
         self.aim().await
+    }
+
+    /// Waits until no EndpointSlice has changed for a while, or as long as it may take.
+    async fn unchanged(&self, span: Duration, at_most: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + at_most;
+        let (mut before, mut since) = (Vec::new(), Instant::now());
+        while since.elapsed() < span && Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
+            let now = slice_versions(self.cluster).await?;
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+        }
+        Ok(())
     }
 
     fn call(&mut self, service: &str, zone: Option<&str>, connections: f64) {
@@ -176,9 +192,9 @@ impl<'c> Director<'c> {
     async fn replace(&self, old: &PodView) -> anyhow::Result<()> {
         let app = old.labels.get("app").map_or("", String::as_str);
         let names = self.cluster.create_pods(app, &old.zone, 1).await?;
-        let deadline = tokio::time::Instant::now() + TIMEOUT;
+        let deadline = Instant::now() + TIMEOUT;
         while !self.ours().iter().any(|pod| pod.ready && names.contains(&pod.name)) {
-            let late = tokio::time::Instant::now() > deadline;
+            let late = Instant::now() > deadline;
             anyhow::ensure!(!late, "the Pod that replaces {} does not become ready", old.name);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -281,7 +297,7 @@ impl<'c> Director<'c> {
         let asked = evacuation::ask(client, spec).await.context(
             "the API server knows no ZoneEvacuations: use one of Kubernetes with --api, and apply deploy/controller/crd.yaml to it",
         )?;
-        let deadline = tokio::time::Instant::now() + EVACUATION;
+        let deadline = Instant::now() + EVACUATION;
         loop {
             let stored = evacuation::stored(client, &spec.zone).await?;
             let status = stored.context("the ZoneEvacuation was deleted")?.status;
@@ -291,7 +307,7 @@ impl<'c> Director<'c> {
                 other if is_known && other.is_over() => {
                     bail!("zone {} is {other:?}: {}", spec.zone, status.message)
                 }
-                _ if tokio::time::Instant::now() >= deadline => {
+                _ if Instant::now() >= deadline => {
                     bail!("zone {} is not {phase:?} yet: {}", spec.zone, status.message)
                 }
                 _ => tokio::time::sleep(POLL).await,
@@ -329,8 +345,8 @@ impl<'c> Director<'c> {
 
     /// Waits until a node's new proxy has written its rules, or for [`TIMEOUT`].
     async fn synced(&self, node: &NetnsNode) {
-        let deadline = tokio::time::Instant::now() + TIMEOUT;
-        while tokio::time::Instant::now() < deadline {
+        let deadline = Instant::now() + TIMEOUT;
+        while Instant::now() < deadline {
             let look = node.clone();
             let sync_metrics = tokio::task::spawn_blocking(move || sync_metrics(&look)).await;
             if sync_metrics.ok().flatten().is_some_and(|sync_metrics| sync_metrics.last_sync > 0.0)
@@ -348,12 +364,10 @@ impl<'c> Director<'c> {
 /// # Errors
 /// If the API server does not answer.
 pub(crate) async fn settle(cluster: &Cluster) -> anyhow::Result<f64> {
-    let deadline = tokio::time::Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + TIMEOUT;
     let (mut before, mut stable) = (None, 0);
-    while stable < STABLE && tokio::time::Instant::now() < deadline {
-        let slices = cluster.api.list(crate::api::SLICES, "").await?;
-        let versions: Vec<String> =
-            slices.iter().map(|slice| slice["metadata"]["resourceVersion"].to_string()).collect();
+    while stable < STABLE && Instant::now() < deadline {
+        let versions = slice_versions(cluster).await?;
         let nodes = cluster.nodes();
         let pages =
             tokio::task::spawn_blocking(move || nodes.iter().map(routes_page).collect::<Vec<_>>())
@@ -369,6 +383,12 @@ pub(crate) async fn settle(cluster: &Cluster) -> anyhow::Result<f64> {
     })
     .await?;
     Ok(all_metrics.iter().map(|sync_metrics| sync_metrics.last_sync).fold(0.0, f64::max))
+}
+
+/// The version of each EndpointSlice.
+async fn slice_versions(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
+    let slices = cluster.api.list(SLICES, "").await?;
+    Ok(slices.iter().map(|slice| slice["metadata"]["resourceVersion"].to_string()).collect())
 }
 
 /// Connections per second by Service and zone: what was set for a zone, else a part of the total in

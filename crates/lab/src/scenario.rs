@@ -160,7 +160,7 @@ pub struct Act {
 
 /// A step of an act.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Step {
     /// Sets an annotation of a Service; without a value, removes it.
     Annotate {
@@ -243,6 +243,13 @@ pub enum Step {
     Callers(Callers),
     /// Waits.
     Wait(ConfigDuration),
+    /// Waits until no EndpointSlice has changed for a while.
+    Unchanged {
+        /// How long none may change.
+        span: ConfigDuration,
+        /// The longest to wait for that.
+        at_most: ConfigDuration,
+    },
 }
 
 /// What must hold at the end of an act.
@@ -556,6 +563,12 @@ impl Scenario {
                 let short = span.0 <= MAX_MEASURE;
                 short.then_some(()).ok_or_else(|| format!("wait: {span} is longer than an hour"))
             }
+            Step::Unchanged { span, at_most } => {
+                let fits = span.0 <= at_most.0 && at_most.0 <= MAX_MEASURE;
+                fits.then_some(()).ok_or_else(|| {
+                    format!("unchanged: a span of {span} does not fit into {at_most}, or that is longer than an hour")
+                })
+            }
         }
     }
 
@@ -590,7 +603,7 @@ impl Act {
     /// About how long the act takes without measuring.
     fn unmeasured(&self) -> Duration {
         let step = |step: &Step| match step {
-            Step::Wait(span) => span.0,
+            Step::Wait(span) | Step::Unchanged { span, .. } => span.0,
             Step::Scale { .. } | Step::Drain { .. } | Step::Nodes { .. } => GRACE,
             Step::Roll { .. } => GRACE * 2,
             Step::Evacuate { step, .. } => step.0 * 5,
@@ -714,6 +727,9 @@ impl fmt::Display for Step {
                 write!(out, "connections: {}", parts.collect::<Vec<_>>().join(", "))
             }
             Self::Wait(span) => write!(out, "wait {span}"),
+            Self::Unchanged { span, .. } => {
+                write!(out, "wait until no slice has changed for {span}")
+            }
         }
     }
 }

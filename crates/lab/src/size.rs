@@ -209,7 +209,8 @@ impl Step {
             | Self::Distribute { .. }
             | Self::Roll { .. }
             | Self::Callers(_)
-            | Self::Wait(_) => None,
+            | Self::Wait(_)
+            | Self::Unchanged { .. } => None,
         }
     }
 }
