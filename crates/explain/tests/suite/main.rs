@@ -3,6 +3,7 @@
 
 mod agreement;
 mod check;
+mod common;
 mod input;
 mod of_one;
 mod top;

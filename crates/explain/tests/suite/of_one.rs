@@ -4,20 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zonewise_explain::input::{self, Options};
-use zonewise_explain::{
-    Depth, Environment, Planner, ProxyKind, Snapshot, SnapshotBuilder, documents, location_in,
-    matrices, route_lines,
-};
+use zonewise_explain::{Snapshot, SnapshotBuilder, documents, location_in, matrices, route_lines};
 use zonewise_routing::FeatureGates;
 use zonewise_slices::service::Service;
-use zonewise_slices::settings::Settings;
 use zonewise_topology::capacity::MissingCpu;
 
-fn read(builder: &mut SnapshotBuilder, text: &[u8]) {
-    let kept = Options { keep_json: true };
-    input::read("f", text, &kept, &mut |item| builder.add(item), &|_| ()).unwrap();
-}
+use crate::common::{planner, read};
 
 fn service(namespace: &str, name: &str, spec: &Value) -> Value {
     let mut object = json!({
@@ -55,16 +47,6 @@ fn snapshot() -> Snapshot {
             .as_bytes(),
     );
     builder.finish(MissingCpu::Refuse).0
-}
-
-fn planner() -> Planner {
-    Planner {
-        settings: Settings::default(),
-        missing_cpu: MissingCpu::Refuse,
-        depth: Depth::Full,
-        proxy_kind: ProxyKind::Zonewise,
-        environment: Environment::assumed(ProxyKind::Zonewise),
-    }
 }
 
 /// Everything that is said of a Service.

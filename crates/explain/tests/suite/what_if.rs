@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use zonewise_explain::input::{self, Options};
 use zonewise_explain::what_if::{WhatIf, WhatIfAnswer, WhatIfError, options, what_if};
-use zonewise_explain::{Depth, Environment, Planner, Prices, ProxyKind, Snapshot, SnapshotBuilder};
+use zonewise_explain::{Prices, Snapshot, SnapshotBuilder};
 use zonewise_slices::service::Service;
-use zonewise_slices::settings::Settings;
 use zonewise_topology::capacity::MissingCpu;
+
+use crate::common::{planner, read};
 
 /// Nodes, cores of each, and Pods.
 type Zone = (usize, u64, usize);
@@ -46,19 +46,8 @@ fn objects(annotations: &Value, zones: &[Zone]) -> Vec<Value> {
 fn snapshot(objects: &[Value]) -> Snapshot {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
     let mut builder = SnapshotBuilder::default();
-    let kept = Options { keep_json: true };
-    input::read("f", list.as_bytes(), &kept, &mut |item| builder.add(item), &|_| ()).unwrap();
+    read(&mut builder, list.as_bytes());
     builder.finish(MissingCpu::Refuse).0
-}
-
-fn planner() -> Planner {
-    Planner {
-        settings: Settings::default(),
-        missing_cpu: MissingCpu::Refuse,
-        depth: Depth::Full,
-        proxy_kind: ProxyKind::Zonewise,
-        environment: Environment::assumed(ProxyKind::Zonewise),
-    }
 }
 
 fn ask(objects: &[Value], question: &Value) -> Result<WhatIfAnswer, WhatIfError> {
