@@ -290,6 +290,7 @@ pub(crate) const NFT_NG_RANDOM: u32 = 1;
 
 /// `NF_CT_STATE_BIT(IP_CT_NEW)`.
 pub(crate) const NF_CT_STATE_BIT_NEW: u32 = 0x8;
+pub(crate) const IPS_SEEN_REPLY: u32 = 0x02;
 pub(crate) const IPS_CONFIRMED: u32 = 0x08;
 pub(crate) const IPS_DST_NAT: u32 = 0x20;
 pub(crate) const IPS_DYING: u32 = 0x200;

@@ -197,6 +197,27 @@ impl Conntrack {
         })
     }
 
+    /// Calls `each` for every flow of a family that nobody has answered, and whose destination was not translated.
+    ///
+    /// # Errors
+    /// As [`Conntrack::flows`].
+    pub fn unanswered(&mut self, family: Family, each: &mut dyn FnMut(&Flow)) -> io::Result<()> {
+        const EITHER: u32 = abi::IPS_SEEN_REPLY | abi::IPS_DST_NAT;
+        let mut request = Vec::new();
+        let header = self.header(abi::IPCTNL_MSG_CT_GET, abi::NLM_F_DUMP, family);
+        wire::message(&mut request, header, |out| {
+            wire::be32(out, abi::CTA_STATUS, 0);
+            wire::be32(out, abi::CTA_STATUS_MASK, EITHER);
+        });
+        self.link.request(&request, &mut |message| {
+            // Older kernels list all flows, whatever was asked for.
+            if let Some(flow) = flow(message).filter(|_| status(message.attributes()) & EITHER == 0)
+            {
+                each(&flow);
+            }
+        })
+    }
+
     /// Begins to read all flows of a family whose destination was translated, with what they have carried. The socket is
     /// for nothing else until the end.
     ///

@@ -8,6 +8,8 @@
 //! An endpoint that is in no slice which this node watches may have moved to a slice for another zone. It
 //! still serves its flows then. So flows of Services that are divided into subsets are removed only by all
 //! slices of the Service (`proxy::stale_flows`).
+//!
+//! At the start, connections of any protocol that began before there were rules are removed, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use zonewise_common::name::{Key, Name};
 use zonewise_nft::conntrack::Flow;
 use zonewise_nft::{Family, Network};
-use zonewise_routing::{self as routing, Frontend, RoutedService, Target};
+use zonewise_routing::{self as routing, Frontend, Protocol, RoutedService, Target};
 
 /// The protocol number of UDP.
 const UDP: u8 = 17;
@@ -134,22 +136,48 @@ pub fn find(
     own: &BTreeSet<IpAddr>,
 ) -> io::Result<SuspectFlows> {
     let mut conntrack = network.conntrack()?;
-    for attempt in 1.. {
-        let mut found = SuspectFlows::default();
-        let listed =
-            conntrack.flows(family, Some(UDP), &mut |flow| match frontends.judge(flow, own) {
-                Verdict::Valid => {}
-                Verdict::Stale => found.stale.push(*flow),
-                Verdict::Unsure(services) => found.unsure.extend(services.iter().cloned()),
-            });
-        match listed {
-            // The table has changed while it was read. After some attempts, what was read has to do.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted && attempt < ATTEMPTS => {}
+    listed(|found: &mut SuspectFlows| {
+        conntrack.flows(family, Some(UDP), &mut |flow| match frontends.judge(flow, own) {
+            Verdict::Valid => {}
+            Verdict::Stale => found.stale.push(*flow),
+            Verdict::Unsure(services) => found.unsure.extend(services.iter().cloned()),
+        })
+    })
+}
+
+/// Looks for connections that began before there were rules for them: nobody has answered, and their destination was not
+/// translated. conntrack decides so once for a connection, so that the packets which their clients send again would find no
+/// endpoint either.
+pub(crate) fn find_early(
+    network: &Network,
+    family: Family,
+    is_for_services: impl Fn(&Frontend) -> bool,
+) -> io::Result<Vec<Flow>> {
+    let is_early = |flow: &Flow| {
+        let to = Protocol::of_number(flow.protocol)
+            .map(|protocol| Frontend::at(flow.original.dst, protocol, flow.original.dport));
+        to.is_some_and(|frontend| is_for_services(&frontend))
+    };
+    let mut conntrack = network.conntrack()?;
+    listed(|found: &mut Vec<Flow>| {
+        conntrack.unanswered(family, &mut |flow| found.extend(is_early(flow).then_some(*flow)))
+    })
+}
+
+/// What `list` finds. If the table has changed while it was read, it is read again; after some attempts, what was read
+/// has to do.
+fn listed<T: Default>(mut list: impl FnMut(&mut T) -> io::Result<()>) -> io::Result<T> {
+    let mut attempt = 1;
+    loop {
+        let mut found = T::default();
+        match list(&mut found) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && attempt < ATTEMPTS => {
+                attempt += 1;
+            }
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             Err(_) | Ok(()) => return Ok(found),
         }
     }
-    Ok(SuspectFlows::default())
 }
 
 /// Removes flows, and returns how many.

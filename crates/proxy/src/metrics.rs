@@ -112,7 +112,7 @@ impl Metrics {
             )?,
             flows_deleted: counter(
                 "conntrack_reconciler_deleted_entries_total",
-                "Stale UDP flows removed",
+                "Stale flows removed",
             )?,
             endpoint_changes: alone(
                 "sync_proxy_rules_endpoint_changes_total",

@@ -475,6 +475,24 @@ fn end_all(conntrack: &mut Conntrack) -> Vec<Flow> {
     open
 }
 
+/// Neither answered nor translated: such flows began before there were rules for them.
+#[test]
+fn unanswered_flows_are_those_that_nobody_has_translated() {
+    in_namespace(|| {
+        let mut conntrack = counted_flows("0");
+        send_from(3);
+        let [server, client, early] = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let (at, of_client) = (server.local_addr().unwrap(), client.local_addr().unwrap());
+        client.send_to(b"hello", at).unwrap();
+        server.send_to(b"answer", of_client).unwrap();
+        early.send_to(b"hello", "127.0.0.1:9").unwrap();
+        assert_eq!(flows(&mut conntrack).len(), 5);
+        let mut found = Vec::new();
+        conntrack.unanswered(Family::Ip, &mut |flow| found.push(flow.original.sport)).unwrap();
+        assert_eq!(found, [early.local_addr().unwrap().port()]);
+    });
+}
+
 /// Flows that end are told with what they have carried; where there is no room for more of them, that is told, too.
 #[test]
 fn flows_that_end_are_told_with_their_bytes() {

@@ -32,7 +32,7 @@ use thiserror::Error;
 use zonewise_common::cidr::Cidr;
 use zonewise_common::name::Key;
 use zonewise_nft::{Batch, CommitError, Family, Network, Socket, TableFlags};
-use zonewise_routing::ZoneId;
+use zonewise_routing::{Frontend, ZoneId};
 
 use crate::config::CountBy;
 use crate::published::Published;
@@ -221,6 +221,12 @@ impl Kernel {
     /// What should be in the kernel.
     pub fn desired(&self) -> &Desired {
         &self.desired
+    }
+
+    /// Whether an address and port is that of a Service, or can become that of one.
+    pub(crate) fn is_for_services(&self, frontend: &Frontend) -> bool {
+        let in_range = |address| self.service_cidrs.iter().any(|range| range.contains(address));
+        self.desired.ownership().owner(frontend).is_some() || frontend.address.is_some_and(in_range)
     }
 
     /// Whether the kernel keeps other programs from changing the tables.

@@ -75,10 +75,16 @@ impl Proxy<'_> {
         }
     }
 
-    /// Removes UDP flows that conntrack would still send to endpoints that are gone.
+    /// Removes UDP flows that conntrack would still send to endpoints that are gone, and connections that began before
+    /// there were rules.
     fn remove_stale_flows(&self, changes: &Changes, first: bool) {
         let services = self.looked_at(changes, first);
-        blocking(|| self.stale_flows.remove(&services));
+        blocking(|| {
+            self.stale_flows.remove(&services);
+            if first {
+                self.stale_flows.remove_early();
+            }
+        });
     }
 
     /// The Services that a sync was about: all of them the first time.

@@ -109,6 +109,30 @@ impl StaleFlows {
         }
     }
 
+    /// Removes connections to Services that began before there were rules: their clients send the first packet again, and
+    /// reach an endpoint then. Once there are rules, packets to addresses that no Service has are dropped, and conntrack
+    /// forgets them.
+    pub(super) fn remove_early(&self) {
+        for &family in &self.families {
+            let found = self.kernel.with(|kernel| {
+                let is_for_services = |to: &Frontend| kernel.is_for_services(to);
+                conntrack::find_early(self.host.network(), family, is_for_services)
+            });
+            let removed = found
+                .unwrap_or_else(|| Ok(Vec::new()))
+                .and_then(|flows| conntrack::remove(self.host.network(), &flows));
+            match removed {
+                Ok(removed) => {
+                    self.metrics.flows_deleted.with([family_name(family)]).add(removed as u64);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot remove connections that began before there were rules; \
+                        their clients reach a Service with the next connection");
+                }
+            }
+        }
+    }
+
     /// Asks the API server for all slices of Services whose flows need them, and removes the flows that
     /// are stale by these. Runs until dropped.
     pub(super) async fn settle(self, client: Client, mut unsure: Unsure) {

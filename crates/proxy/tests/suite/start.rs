@@ -9,14 +9,15 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
+use zonewise_netns::traffic::{ProbeResult, Protocol, probe_from};
 use zonewise_proxy::Timeline;
 use zonewise_proxy::testing::{FoundTables, Options, programmed_service};
 use zonewise_routing::NodeLocation;
-use zonewise_testbed::{Cluster, User, eventually, objects};
+use zonewise_testbed::{Cluster, User, eventually, eventually_equals, objects};
 
-use crate::common::live::{LiveNetwork, LiveProxy, slice_of};
+use crate::common::live::{Api, LiveNetwork, LiveProxy, slice_of};
 use crate::common::objects::{endpoint, service, slice};
-use crate::common::{Tables, ip, nft, usual_node};
+use crate::common::{PROBE_TIMEOUT, Tables, ip, nft, usual_node};
 use crate::requests::apply_roles;
 
 /// More Services than are written at a time.
@@ -71,6 +72,45 @@ fn the_start_with_many_services_is_a_timeline() {
         ];
         let places: Vec<_> = order.map(|what| at(what).ok_or(what)).into_iter().collect();
         assert!(places.iter().all(Result::is_ok) && places.is_sorted(), "{places:?} {phases:#?}");
+        proxy.stop().await;
+    });
+}
+
+/// A client whose first packet came before there were rules sends it again, from the same port. conntrack knows the
+/// connection by then, and would leave its destination as it was for as long as the client tries.
+#[test]
+fn connections_that_began_before_the_rules_reach_an_endpoint() {
+    let network = LiveNetwork::new();
+    network.on_n1(async || {
+        let api = Api::start().await;
+        api.objects.create(&[network.n1_object()]).await.unwrap();
+        let web = api.add_service("web").await;
+        api.objects.create(&[slice_of("web", "web-1", &[&network.here], false)]).await.unwrap();
+        // As on a node where other programs have rules: without any the kernel tracks no connections.
+        let node = &network.n1.namespace;
+        let tracking = "add table ip others; \
+            add chain ip others forwarded { type filter hook forward priority 0; }; \
+            add rule ip others forwarded ct state new counter";
+        nft(node, &[tracking]);
+        let later: SocketAddr = "10.96.0.77:80".parse().unwrap();
+        let source = SocketAddr::new(network.caller.address(false), 40_001);
+        let probe = |to| {
+            let from = &network.caller.namespace;
+            probe_from(from, Protocol::Tcp, source, to, PROBE_TIMEOUT)
+        };
+        assert_eq!([web, later].map(probe), [ProbeResult::Silent, ProbeResult::Silent]);
+
+        let proxy = LiveProxy::start(&api);
+        network.answers_at_last(web, "here").await;
+        let (service, slice) =
+            (fixed("later", "10.96.0.77"), slice_of("later", "later-1", &[&network.here], false));
+        api.objects.create(&[service, slice]).await.unwrap();
+        network.answers_at_last(later, "here").await;
+        let answer = ProbeResult::answered_by("here", network.caller.address(false));
+        eventually_equals("the same port", [answer.clone(), answer.clone()], || {
+            [web, later].map(probe)
+        })
+        .await;
         proxy.stop().await;
     });
 }
