@@ -11,6 +11,7 @@ mod dashboard;
 mod demand;
 mod deploy;
 mod differential;
+mod early_connections;
 mod evacuate;
 #[cfg(feature = "expressions")]
 mod expressions;
