@@ -638,6 +638,13 @@ fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
             "unchanged: a span of 9s does not fit into 5s",
         ),
         (
+            &LONG.replace(
+                "measure: 10m",
+                "measure: 10m, do: [{unchanged: {span: 9s, atMost: 2h}}]",
+            ),
+            "unchanged: atMost 2h0m0s is longer than an hour",
+        ),
+        (
             &LONG.replace("measure: 10m", "measure: 10m, beside: [{inZone: {atLeast: 1%}}]"),
             "beside: name the Service",
         ),
