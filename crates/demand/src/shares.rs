@@ -10,8 +10,8 @@
 //! **Memory** is a number of connections for each zone, of which old ones are forgotten: slowly ([`SLOW`]) while new ones
 //! agree with them, so that chance has little weight, and fast ([`FAST`]) when they differ by more than chance explains
 //! ([`SURPRISE`]), so that a busy Service follows a jump within a minute. [`ENOUGH`] connections are kept in any case.
-//! A Service whose shares had to change often lately forgets slowly too: then its demand swings, and the mean is the
-//! better guess.
+//! A Service whose shares had to change often lately (fewer than [`RESTLESS`] rewrites are left) forgets slowly too: then
+//! its demand swings, and the mean is the better guess.
 //!
 //! **Blend.** The model counts as [`PRIOR`] connections that come from the zones by their capacity. So few connections
 //! hardly move the shares, and shares without new connections go back to the model, by one formula.
@@ -51,7 +51,7 @@ pub const SLOW: f64 = 300.0;
 pub const SURPRISE: f64 = 4.0;
 
 /// The least change of a share that is worth a rewrite.
-pub const LEAST_STEP: f64 = 0.02;
+pub const LEAST_STEP: f64 = 0.01;
 
 /// A change below so many standard deviations of the sample is taken for chance.
 pub const CHANCE: f64 = 2.5;
@@ -63,7 +63,11 @@ pub const CHANGE_PER_SECOND: f64 = 0.01;
 pub const MOST_SECONDS: f64 = 60.0;
 
 /// Rewrites of a Service that may follow each other at once.
-pub const REWRITES_AT_ONCE: f64 = 8.0;
+pub const REWRITES_AT_ONCE: f64 = 12.0;
+
+/// With fewer rewrites left, demand is taken for one that swings, and memory is long. One jump costs three or four
+/// rewrites, so that two jumps in a row are still followed fast.
+pub const RESTLESS: f64 = 4.0;
 
 /// In so many seconds one more rewrite is allowed.
 pub const REWRITE_EVERY: f64 = 120.0;
@@ -281,7 +285,7 @@ impl Aged {
         let slow = known * (-elapsed / SLOW).exp();
         let kept = match fresh {
             Some(fresh)
-                if rewrites_left >= REWRITES_AT_ONCE / 2.0 && fresh.surprises(&start.memory) =>
+                if rewrites_left >= RESTLESS && fresh.surprises(&start.memory) =>
             {
                 // What a memory has that has forgotten fast all the time: after a long agreement it has more.
                 let steady = fresh.sample / (elapsed / FAST).exp_m1();

@@ -3,7 +3,7 @@
 use zonewise_demand::plausible::{CONNECTIONS_PER_CORE, MOST_OF_ONE_NODE};
 use zonewise_demand::shares::{
     CHANCE, CHANGE_PER_SECOND, ENOUGH, FAST, FLOOR, LEAST_STEP, MOST_SECONDS, OLD, PRIOR,
-    REWRITE_EVERY, REWRITES_AT_ONCE, SLOW, SURPRISE,
+    RESTLESS, REWRITE_EVERY, REWRITES_AT_ONCE, SLOW, SURPRISE,
 };
 use zonewise_demand::window::HOLD;
 
@@ -20,6 +20,7 @@ fn the_page_has_the_constants_as_they_are() {
         ("CHANGE_PER_SECOND", CHANGE_PER_SECOND),
         ("MOST_SECONDS", MOST_SECONDS),
         ("REWRITES_AT_ONCE", REWRITES_AT_ONCE),
+        ("RESTLESS", RESTLESS),
         ("REWRITE_EVERY", REWRITE_EVERY),
         ("FLOOR", FLOOR),
         ("OLD", OLD),

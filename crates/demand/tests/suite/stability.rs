@@ -172,6 +172,27 @@ fn a_jump_back_is_followed_as_well() {
     assert!(turns(simulation.since(1485).map(|moment| moment.in_force[0])) <= 1);
 }
 
+/// The second jump is no swing yet: it is followed as fast as the first, also when some answers are lost on the way.
+#[test]
+fn two_jumps_within_two_minutes_are_both_followed() {
+    const HOTTER: [f64; 3] = [0.35, 0.55, 0.1];
+    let apart = [60, 75, 90, 120].into_iter();
+    let jumps = apart.flat_map(|apart| [600, 604, 608, 612].map(|first| (first, first + apart)));
+    for ((first, second), (lost, most)) in
+        jumps.flat_map(|jumps| [(0.0, 1.05), (0.1, 1.05), (0.2, 1.07)].map(|lost| (jumps, lost)))
+    {
+        let mut simulation = Simulation::new(200.0);
+        simulation.lost = lost;
+        simulation.run(1800, |now| match now {
+            now if now < first => EVEN,
+            now if now < second => HOT,
+            _ => HOTTER,
+        });
+        let worst = simulation.since(second + 60).map(|moment| moment.busiest).fold(0.0, f64::max);
+        assert!(worst < most, "{first} s, {second} s, {lost} lost: {worst} times the fair share");
+    }
+}
+
 #[test]
 fn demand_that_moves_slowly_is_followed_with_few_rewrites() {
     let mut simulation = Simulation::new(300.0);
