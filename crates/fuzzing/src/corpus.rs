@@ -150,6 +150,15 @@ pub(crate) fn demand() -> Vec<Vec<u8>> {
     ])
 }
 
+pub(crate) fn metrics_pages() -> Vec<Vec<u8>> {
+    texts(&[
+        "# TYPE zonewise_service_bytes_total counter\n\
+         zonewise_service_bytes_total{namespace=\"shop\",service=\"web\",from_zone=\"a\",to_zone=\"b\"} 42 1763430000\n",
+        "zonewise_service_bytes_total{namespace=\"a\\\"b\\\\c\\n\",service=\"\"} 7.5e1\nzonewise_service_bytes_total{} +Inf\n",
+        "zonewise_service_bytes_total 3\nzonewise_service_bytes_total NaN\nzonewise_service_bytes_total_more 4\n",
+    ])
+}
+
 pub(crate) fn what_if() -> Vec<Vec<u8>> {
     texts(&[
         "{}",

@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets, by name.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     Target { name: "api_requests", run: targets::api_requests, corpus: corpus::api_requests },
     Target { name: "configuration", run: targets::configuration, corpus: corpus::configuration },
     Target {
@@ -36,6 +36,7 @@ pub const TARGETS: [Target; 13] = [
     Target { name: "demand", run: targets::demand, corpus: corpus::demand },
     Target { name: "list_cutter", run: targets::list_cutter, corpus: corpus::lists },
     Target { name: "manifests", run: targets::manifests, corpus: corpus::manifests },
+    Target { name: "metrics_pages", run: targets::metrics_pages, corpus: corpus::metrics_pages },
     Target {
         name: "netlink_answers",
         run: targets::netlink_answers,

@@ -21,6 +21,7 @@ use zonewise_common::proxy_report::ProxyReport;
 use zonewise_controller::guard::{self, Outcome};
 use zonewise_demand::report::Report;
 use zonewise_demand::state::State;
+use zonewise_explain::top::exposition::samples;
 use zonewise_explain::what_if::{WhatIf, what_if as tried};
 use zonewise_explain::{Depth, Environment, Planner, ProxyKind, Snapshot, SnapshotBuilder, input};
 use zonewise_nft::simulated::SimulatedKernel;
@@ -95,6 +96,14 @@ pub(crate) fn demand(bytes: &[u8]) {
         let written = state.encode();
         let again = State::decode(&written).map(|state| state.encode());
         assert_eq!(again.as_ref(), Ok(&written), "{text}");
+    }
+}
+
+/// Pages of metrics, from which `top` takes what flows. What is left of them can be added up.
+pub(crate) fn metrics_pages(bytes: &[u8]) {
+    let page = String::from_utf8_lossy(bytes);
+    for sample in samples(&page, "zonewise_service_bytes_total") {
+        assert!(sample.value >= 0.0 && sample.value.is_finite(), "{sample:?}");
     }
 }
 

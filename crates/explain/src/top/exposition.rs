@@ -1,4 +1,4 @@
-//! Reads pages of metrics in Prometheus' text format, as far as metrics of ours need it.
+//! Reads counters of pages of metrics in Prometheus' text format, as far as metrics of ours need it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,11 @@ pub struct Sample {
     pub value: f64,
 }
 
-/// The lines of one metric. Lines that cannot be read are left out.
+/// The largest number that a counter can have.
+const MOST: f64 = u64::MAX as f64;
+
+/// The lines of one counter. Lines that cannot be read, or that have a number no counter has, are left out: one proxy that
+/// says `NaN` or `+Inf` would leave no figure of the others.
 pub fn samples<'a>(page: &'a str, metric: &'a str) -> impl Iterator<Item = Sample> + 'a {
     page.lines().filter_map(move |line| {
         let rest = line.strip_prefix(metric)?;
@@ -19,8 +23,8 @@ pub fn samples<'a>(page: &'a str, metric: &'a str) -> impl Iterator<Item = Sampl
             Some(rest) => labels(rest)?,
             None => (BTreeMap::new(), rest.strip_prefix(' ')?),
         };
-        let value = value.split_ascii_whitespace().next()?.parse().ok()?;
-        Some(Sample { labels, value })
+        let value: f64 = value.split_ascii_whitespace().next()?.parse().ok()?;
+        (0.0..=MOST).contains(&value).then_some(Sample { labels, value })
     })
 }
 
@@ -63,7 +67,8 @@ mod tests {
     #[test]
     fn lines_of_one_metric_are_read() {
         let page = "# HELP m What it is\n# TYPE m counter\nm{a=\"1\",b=\"x\\\"y\\\\z\\n\"} 2\nm 3 1763430000\nmore{a=\"1\"} 4\n\
-                    m{a=\"1\" 5\nm{a=\"} 6\nm{} 7.5e1\nm{a=\"b\"} word\n";
+                    m{a=\"1\" 5\nm{a=\"} 6\nm{} 7.5e1\nm{a=\"b\"} word\n\
+                    m NaN\nm +Inf\nm -1\nm 1e20\n";
         let found: Vec<_> = samples(page, "m").collect();
         let labelled = BTreeMap::from([
             ("a".to_owned(), "1".to_owned()),
