@@ -14,6 +14,10 @@ pub(crate) struct Services {
     free: Vec<u32>,
     /// One more than the largest number.
     end: u32,
+    /// How often they were set.
+    sets: u64,
+    /// For each number, the value of `sets` with which its Service came.
+    since: Vec<u64>,
     left_out: usize,
 }
 
@@ -38,9 +42,12 @@ impl Services {
         added.dedup();
         let room = MAX_SERVICES.saturating_sub(self.numbers.len()).min(added.len());
         self.left_out = added.len() - room;
+        self.sets += 1;
         for name in &added[..room] {
             let number = self.free.pop().unwrap_or(self.end);
             self.end = self.end.max(number + 1);
+            self.since.resize(self.end as usize, 0);
+            self.since[number as usize] = self.sets;
             self.numbers.insert(Name::from(*name), number);
         }
         gone
@@ -54,6 +61,16 @@ impl Services {
     /// How many numbers there are, those that are free included.
     pub(crate) fn numbers(&self) -> usize {
         self.end as usize
+    }
+
+    /// How often they were set so far.
+    pub(crate) fn sets(&self) -> u64 {
+        self.sets
+    }
+
+    /// Whether the Service with this number was measured when they had been set so often.
+    pub(crate) fn was_measured(&self, number: u32, sets: u64) -> bool {
+        self.since[number as usize] <= sets
     }
 
     /// The number of a Service; `None` if it is not measured.

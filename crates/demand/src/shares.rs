@@ -284,9 +284,7 @@ impl Aged {
         let known: f64 = start.memory.iter().sum();
         let slow = known * (-elapsed / SLOW).exp();
         let kept = match fresh {
-            Some(fresh)
-                if rewrites_left >= RESTLESS && fresh.surprises(&start.memory) =>
-            {
+            Some(fresh) if rewrites_left >= RESTLESS && fresh.surprises(&start.memory) => {
                 // What a memory has that has forgotten fast all the time: after a long agreement it has more.
                 let steady = fresh.sample / (elapsed / FAST).exp_m1();
                 let fast = (known * (-elapsed / FAST).exp()).min(steady);

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | the first report of a node, or of a new leader's window | a baseline: nothing is counted |
 //! | a counter goes backwards (its set was emptied) | a new baseline of that Service |
+//! | a Service is measured from now on, which nodes have counted for long | a baseline of that Service |
 //! | the proxy starts again | counters that go on count; Services that were not known are a new baseline |
 //! | a report is lost | the last rate counts on for [`HOLD`]; the next report has what was missed |
 //! | a report comes twice, or after a later one of the same run | it is left out |
@@ -74,6 +75,8 @@ struct LastReport {
     at: Millis,
     /// Whether the counters have rates: not after a baseline.
     has_rates: bool,
+    /// How often the Services had been set that are measured; `None` if there was no room for all counters.
+    sets: Option<u64>,
 }
 
 /// The counter of a Service on a node.
@@ -252,15 +255,21 @@ impl Node {
         let elapsed = last.map_or(SHORTEST, |last| seconds(last.at, now).max(SHORTEST));
         let before = std::mem::take(&mut self.counters);
         let mut counted = Vec::new();
+        let mut sets = Some(services.sets());
+        let was_read = |service: u32| {
+            let sets = last.filter(|_| same_run).and_then(|last| last.sets);
+            sets.is_some_and(|sets| services.was_measured(service, sets))
+        };
         for (name, zones) in &report.services {
             let Some(service) = services.number(name) else { continue };
             if self.counters.len() == room {
+                sets = None;
                 break;
             }
             let total = connections(zones);
             let known = before.binary_search_by_key(&service, |counter| counter.service);
-            // A Service that this run has not counted before has begun at zero.
-            let from = known.ok().map(|at| before[at].total).or(same_run.then_some(0));
+            // A Service that was not in the last report, although it was looked for, has begun at zero.
+            let from = known.ok().map(|at| before[at].total).or(was_read(service).then_some(0));
             let new = from.filter(|_| last.is_some()).and_then(|from| total.checked_sub(from));
             counted.push((service, new.unwrap_or(0)));
             self.counters.push(Counter { service, rate: 0.0, total });
@@ -275,7 +284,8 @@ impl Node {
         }
         self.counters.sort_unstable_by_key(|counter| counter.service);
         let Report { started, sequence, .. } = *report;
-        self.last = Some(LastReport { started, sequence, at: now, has_rates: last.is_some() });
+        self.last =
+            Some(LastReport { started, sequence, at: now, has_rates: last.is_some(), sets });
         counted
     }
 

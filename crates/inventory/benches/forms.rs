@@ -336,15 +336,15 @@ async fn small_writes(cluster: &Cluster) {
             "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z" },
     });
     let event = json!({
-        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": metadata, "type": "Normal",
-        "reason": "Measured", "action": "Measure", "note": "replaced-0", "eventTime": "2026-01-01T00:00:00.000000Z",
-        "reportingController": "zonewise.dev/bench", "reportingInstance": "bench",
-        "regarding": { "apiVersion": "v1", "kind": "Service", "namespace": "bench", "name": "web" },
+        "apiVersion": "v1", "kind": "Event", "metadata": metadata, "type": "Normal", "count": 1,
+        "reason": "Measured", "message": "replaced-0", "source": { "component": "bench" },
+        "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
+        "involvedObject": { "apiVersion": "v1", "kind": "Service", "namespace": "bench", "name": "web" },
     });
     cluster.create(&[lease, event]).await.unwrap();
     let rows = [
         ("a Lease, replaced", "/apis/coordination.k8s.io/v1/namespaces/bench/leases/small"),
-        ("an Event, replaced", "/apis/events.k8s.io/v1/namespaces/bench/events/small"),
+        ("an Event, replaced", "/api/v1/namespaces/bench/events/small"),
     ];
     let header = ["CPU of the API server for a write", "JSON", "protobuf", "ratio"];
     let mut lines = vec![header.map(str::to_owned).to_vec()];

@@ -156,10 +156,16 @@ impl Cluster {
     /// Starts a kube-controller-manager that runs only the EndpointSlice controller, as the admin; `args` come
     /// after the testbed's own.
     pub fn controller_manager(&self, args: &[&str]) -> Result<Process> {
+        self.controller_manager_of("endpointslice-controller", args)
+    }
+
+    /// The same with another of its controllers.
+    pub fn controller_manager_of(&self, controller: &str, args: &[&str]) -> Result<Process> {
         let kubeconfig = format!("--kubeconfig={}", self.kubeconfig(User::Admin)?.display());
+        let controllers = format!("--controllers={controller}");
         let mut all = vec![
             kubeconfig.as_str(),
-            "--controllers=endpointslice-controller",
+            controllers.as_str(),
             "--leader-elect=false",
             "--secure-port=0",
         ];

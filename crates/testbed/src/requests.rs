@@ -51,6 +51,8 @@ const KINDS: &[Kind] = &[
     namespaced("EndpointSlice", "/apis/discovery.k8s.io/v1", "endpointslices"),
     namespaced("Lease", "/apis/coordination.k8s.io/v1", "leases"),
     namespaced("Deployment", "/apis/apps/v1", "deployments"),
+    namespaced("HorizontalPodAutoscaler", "/apis/autoscaling/v2", "horizontalpodautoscalers"),
+    cluster_scoped("APIService", "/apis/apiregistration.k8s.io/v1", "apiservices"),
     cluster_scoped("ServiceCIDR", "/apis/networking.k8s.io/v1", "servicecidrs"),
     namespaced("Role", RBAC, "roles"),
     namespaced("RoleBinding", RBAC, "rolebindings"),

@@ -23,9 +23,9 @@ use zonewise_testbed::{Cluster, User, eventually, manifests};
 
 use crate::common::{ROOT, Running, apply_roles, config, slices, writes, zonal_pods};
 
-const AUDIENCE: &str = "zonewise-demand";
+pub(crate) const AUDIENCE: &str = "zonewise-demand";
 const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// Shares change by 1 % in a second, and a rewrite is allowed eight times in a row: with a shorter period the rewrites are
+/// Shares change by 1 % in a second, and a rewrite is allowed twelve times in a row: with a shorter period the rewrites are
 /// spent before the shares have arrived.
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -39,7 +39,7 @@ const PAGE: Protected = Protected {
 };
 
 /// A cluster of three equal zones, with the roles of controller and proxies. Every node is this machine.
-async fn cluster() -> Cluster {
+pub(crate) async fn cluster() -> Cluster {
     let cluster = Cluster::start().await.unwrap();
     apply_roles(&cluster).await;
     let account = json!({
@@ -72,7 +72,11 @@ async fn report_in_lease(cluster: &Cluster, node: &str, demand: DemandServer) {
 }
 
 /// A proxy that counts so many connections per second to shop/web.
-fn counts(node: &str, zone: &str, per_second: u32) -> impl Fn() -> String + Send + Sync + 'static {
+pub(crate) fn counts(
+    node: &str,
+    zone: &str,
+    per_second: u32,
+) -> impl Fn() -> String + Send + Sync + 'static {
     let (node, zone, began) = (Box::from(node), Box::<str>::from(zone), Instant::now());
     let sequence = std::sync::atomic::AtomicU64::new(1);
     move || {
@@ -93,7 +97,7 @@ fn counts(node: &str, zone: &str, per_second: u32) -> impl Fn() -> String + Send
 }
 
 /// Serves pages as a proxy does, and says so in its Lease.
-async fn proxy(
+pub(crate) async fn proxy(
     cluster: &Cluster,
     node: &str,
     page: impl Fn() -> String + Send + Sync + 'static,
@@ -110,14 +114,14 @@ async fn proxy(
 }
 
 /// A file with the token of this user.
-async fn token_file(cluster: &Cluster, user: User, audience: &str) -> PathBuf {
+pub(crate) async fn token_file(cluster: &Cluster, user: User, audience: &str) -> PathBuf {
     let path = cluster.directory().join(format!("{user}-{audience}"));
     let token = cluster.account_token(user, audience).await.unwrap();
     std::fs::write(&path, format!("{token}\n")).unwrap();
     path
 }
 
-fn measuring(token_file: PathBuf) -> Config {
+pub(crate) fn measuring(token_file: PathBuf) -> Config {
     let usual = DemandConfig::default();
     let demand = DemandConfig {
         source: Source::Proxies,
@@ -129,12 +133,12 @@ fn measuring(token_file: PathBuf) -> Config {
     Config { demand, ..config("") }
 }
 
-async fn start(cluster: &Cluster, config: Config) -> Running {
+pub(crate) async fn start(cluster: &Cluster, config: Config) -> Running {
     Running::run(&cluster.kubeconfig(User::Controller).unwrap(), config).await
 }
 
 /// A Service that asks for balanced shares by measured demand, with two Pods in each zone.
-async fn add_service(cluster: &Cluster) {
+pub(crate) async fn add_service(cluster: &Cluster) {
     let mut web = service("shop", "web", "web");
     web["metadata"]["annotations"] = json!({
         "zonewise.dev/routing-preference": "zonewise.dev/balanced",

@@ -3,6 +3,7 @@
 
 mod access;
 mod alerts;
+mod autoscaling;
 mod common;
 mod demand;
 mod differential;

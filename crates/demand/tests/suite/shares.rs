@@ -161,7 +161,7 @@ fn a_decision_has_all_that_an_explanation_needs() {
     assert_eq!(decision.sample.round(), sample.round());
     assert_eq!(
         decision.reason.to_string(),
-        "zones count by the connections that proxies have counted from them (3902 connections, weight 99 %)"
+        "the traffic of each zone is estimated from the connections that proxies have counted (3902 connections, weight 99 %)"
     );
     let document = serde_json::to_value(&decision).unwrap();
     let zone = &document["zones"][0];

@@ -68,6 +68,26 @@ fn a_service_that_a_new_run_has_and_the_last_had_not_is_a_baseline() {
     assert_eq!(counted_of(8, 2, &[(WEB, 915)]), (vec![1.0, 0.0], 15));
 }
 
+/// Nodes have counted it since they began; that was not within the last interval.
+#[test]
+fn a_service_that_is_measured_from_now_on_begins_with_a_baseline() {
+    let mut fleet = fleet();
+    fleet.window.set_services(["shop/api"].into_iter());
+    fleet.nodes[0].total = 1_000_000;
+    after(&mut fleet, INTERVAL, 0, 0);
+    fleet.window.set_services(["shop/api", WEB].into_iter());
+    after(&mut fleet, INTERVAL, 0, 15);
+    assert_eq!(fleet.rates(), (vec![0.0, 0.0], 0), "what was counted before");
+    after(&mut fleet, INTERVAL, 0, 30);
+    assert_eq!(fleet.rates(), (vec![2.0, 0.0], 30));
+    // A node that sends to it for the first time begins at zero.
+    (fleet.nodes[2].total, fleet.nodes[2].sequence) = (0, 7);
+    let quiet = report(&fleet.nodes[2], &[]);
+    fleet.window.add(&fleet.nodes[2].name, &quiet, fleet.now).unwrap();
+    after(&mut fleet, INTERVAL, 2, 60);
+    assert_eq!(fleet.rates(), (vec![2.0, 4.0], 60));
+}
+
 #[test]
 fn a_lost_report_costs_nothing_and_one_that_comes_twice_counts_once() {
     let mut fleet = fleet();
