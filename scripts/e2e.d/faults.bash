@@ -26,7 +26,7 @@ is_mended() { [ -z "$(about "$1")" ]; }
 # leave slices alone: guard mode, for control planes that others run, is left out, as `check --pre` says.
 commands_of() { sed -n 's/^      //p' | sed -e 's|REGISTRY/||' -e 's/ --set controller.mode=guard$//' -e "s/=ZONE$/=$(node_zone 2)/"; }
 
-# fault WHAT CHECK HOW: waits until it is found, mends it, and waits until it is gone. HOW is `printed` for the commands that were
+# fault WHAT CHECK HOW: waits until it is found, fixes it, and waits until it is gone. HOW is `printed` for the commands that were
 # printed, or a command that does what the fix says.
 fault() {
   local what=$1 check=$2 said line
@@ -44,7 +44,7 @@ fault() {
   mkdir -p "$results/faults"
   printf '| %s | `%s`: %s | %s |\n' "$what" "$check" "$(sed -n '1s/^[^ ]* [^ ]* *//p' <<<"$said" | sed 's/|/\\|/g')" \
     "$(if [ "$1" = printed ]; then echo 'the printed command'; else sed -n 's/^    fix: //p' <<<"$said"; fi)" >>"$results/faults/table"
-  say "found and mended: $what"
+  say "found and fixed: $what"
 }
 
 # release VALUE…: the release with other values.

@@ -253,7 +253,9 @@ impl Reviewer {
                 error,
                 "no client gets {what}: the API server cannot be asked who may read them"
             ),
-            None if told => tracing::info!("the API server says again who may read {what}"),
+            None if told => {
+                tracing::info!("the API server answers reviews of tokens again; {what} are served");
+            }
             _ => {}
         }
     }

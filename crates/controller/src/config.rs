@@ -548,7 +548,7 @@ impl File {
         let guard = self.mode == Some(Mode::Guard);
         let upstream = self.compat == Some(Compat::Upstream);
         if guard && upstream {
-            let message = "mode `guard` leaves the slices to the reference itself; `compat: upstream` has no meaning there";
+            let message = "mode `guard` leaves the slices to the built-in controller; remove `compat: upstream`";
             return Err(ConfigError::Settings(message.to_owned()));
         }
         let managed_by = self.managed_by.map_or_else(|| usual.managed_by.clone(), Into::into);

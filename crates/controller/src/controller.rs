@@ -88,7 +88,7 @@ const NODE_BATCH_PERIOD: Duration = Duration::from_millis(100);
 const SWEEP_PERIOD: Duration = Duration::from_secs(600);
 /// How often the configuration file is looked at.
 const CONFIG_PERIOD: Duration = Duration::from_secs(5);
-/// A worker whose last sign of life is older than this hangs, which a restart mends. Every request of a sync ends by
+/// A worker whose last sign of life is older than this hangs, which a restart repairs. Every request of a sync ends by
 /// itself after at most 30 s.
 const WORKER_LIMIT: Duration = Duration::from_secs(900);
 /// How often all Services are synced again, even without a change.
@@ -468,7 +468,7 @@ impl IndexListener for ServiceEnqueuer {
     fn listed(&self, resource: &'static str) {
         let mut listed = self.listed.lock();
         if listed.insert(resource) && listed.len() == self.resources {
-            tracing::info!(resources = ?*listed, "everything is listed");
+            tracing::info!(resources = ?*listed, "the first lists of all resources are complete");
             self.complete.send_replace(true);
         }
     }

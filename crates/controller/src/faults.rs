@@ -157,7 +157,7 @@ impl State {
         } else {
             tracing::warn!(
                 error,
-                "no write succeeds now; all workers wait and try again, later and later"
+                "all writes to the API server fail; all workers wait and try again, with growing pauses"
             );
         }
         delay

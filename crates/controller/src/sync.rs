@@ -533,7 +533,7 @@ impl<L: IndexListener> Syncer<L> {
         tracing::warn!(
             service = service.key(),
             failures,
-            "this Service is given up, as the reference does, until it changes"
+            "no more retries for this Service until it changes: with compat=upstream, as kube-controller-manager does"
         );
         self.states.with(key, |state| state.retries = 0);
         SyncOutcome::Done(None)

@@ -245,7 +245,7 @@ impl Hub {
             tokio::time::sleep(PAUSE).await;
             let hub = Arc::clone(&self);
             if let Err(error) = tokio::task::spawn_blocking(move || hub.refresh()).await {
-                tracing::error!(%error, "the Services could not be looked at");
+                tracing::error!(%error, "the Services could not be evaluated");
             }
         }
     }

@@ -290,7 +290,7 @@ impl TryFrom<String> for Percent {
         let number = number.filter(|number| (0.0..=10_000.0).contains(number));
         number
             .map(|number| Self(number / 100.0))
-            .ok_or_else(|| format!("`{text}` is not a percentage (examples: 90% or \"12.5%\""))
+            .ok_or_else(|| format!("`{text}` is not a percentage (examples: 90%, 12.5%)"))
     }
 }
 

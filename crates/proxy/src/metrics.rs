@@ -37,7 +37,7 @@ pub(crate) struct Ours {
     /// Services that the kernel rejects.
     pub rejected: Gauge,
     /// How often the tables were not as they should be, and were repaired.
-    pub mended: Counter,
+    pub repaired: Counter,
     unreadable: Family<Counter, 1>,
     watch_failures: Family<Counter, 1>,
 }
@@ -182,7 +182,7 @@ impl Ours {
                 "zonewise_proxy_rejected_services",
                 "Services that the kernel rejects",
             )?,
-            mended: counter(
+            repaired: counter(
                 "zonewise_proxy_mended_total",
                 "How often the kernel's tables were not as they should be, and were repaired",
             )?,

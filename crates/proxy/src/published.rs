@@ -256,13 +256,12 @@ fn tell((namespace, name): &Key, was: Option<&PublishedService>, is: Option<&Pub
     let service = format!("{namespace}/{name}");
     match (is.and_then(|known| known.grant), lost(was) != lost(is)) {
         (Some(Grant { asked, limit, extent, .. }), true) => {
-            let lost =
-                if extent == Extent::All { "weights" } else { "addresses of the lowest rank" };
+            let lost = if extent == Extent::All { "its weights" } else { "some of its addresses" };
             tracing::warn!(
                 service,
                 asked,
                 limit,
-                "the Service asks for more kernel elements than it may have, and loses its {lost}: use fewer ports, \
+                "the Service needs more nftables elements than its limit, and loses {lost}: use fewer ports, \
                  addresses or endpoints, or raise --service-elements or --node-elements"
             );
         }

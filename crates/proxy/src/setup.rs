@@ -56,7 +56,7 @@ impl Wanted {
 
 /// A setting that could not be made.
 #[derive(Debug, Error)]
-#[error("/{file} should be {value}: {source}; {remedy}")]
+#[error("cannot set /{file} to {value}: {source}; {remedy}")]
 pub struct SetupError {
     /// Its path below the root of the file system.
     pub file: &'static str,
@@ -261,8 +261,8 @@ impl Wanted {
             (_, ErrorKind::NotFound) => "load the kernel module nf_conntrack first",
             (file, _) if is_beyond_the_node(file, &source) => {
                 "run `zonewise proxy --init-only` once with privileges; where the node is itself a \
-                 container, set it on the machine below, or conntrack.maxPerCore to 0 to keep the \
-                 machine's"
+                 container, set it on the machine that runs this container, or set \
+                 conntrack.maxPerCore to 0 to keep the machine's value"
             }
             (_, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
                 "run `zonewise proxy --init-only` once with privileges, for example as an init \
@@ -398,7 +398,10 @@ mod tests {
         let said: Vec<_> = errors.iter().map(|e| (e.to_string(), e.is_warning())).collect();
         assert_eq!(said.len(), 2, "{said:?}");
         let (missing, odd) = (&said[0], &said[1]);
-        assert!(missing.0.starts_with(&format!("/{ESTABLISHED} should be 86400: ")), "{said:?}");
+        assert!(
+            missing.0.starts_with(&format!("cannot set /{ESTABLISHED} to 86400: ")),
+            "{said:?}"
+        );
         assert!(missing.0.ends_with("load the kernel module nf_conntrack first"), "{said:?}");
         assert!(odd.0.contains("the file does not contain a number"), "{said:?}");
         assert_eq!((missing.1, odd.1), (true, false));
@@ -413,7 +416,7 @@ mod tests {
         let conntrack = Conntrack { udp: Some(Duration::from_secs(5)), ..Conntrack::default() };
         let config = config(conntrack);
         let error = machine.init(&config).unwrap_err().to_string();
-        let files: Vec<_> = error.lines().filter_map(|line| line.split(' ').next()).collect();
+        let files: Vec<_> = error.lines().filter_map(|line| line.split(' ').nth(2)).collect();
         assert_eq!(files, [format!("/{ESTABLISHED}"), format!("/{UDP}")]);
         assert_eq!(text(&machine, OOM_SCORE), "0\n", "not set for a process that ends");
         machine.prepare(&config).unwrap();

@@ -58,11 +58,11 @@ fn tables(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricE
         })
     };
     let contested =
-        "Addresses and ports that Services ask for and do not get, because they belong to others";
+        "Addresses and ports that Services ask for and do not get (reason AddressRefused)";
     gauge("zonewise_proxy_contested_frontends", contested, Kind::Gauge, |published| {
         published.services().iter().map(|known| known.refused.len()).sum::<usize>() as f64
     })?;
-    let elements = "Kernel elements that the Services need for what they are granted";
+    let elements = "nftables elements that the Services need for what they are granted";
     gauge("zonewise_proxy_elements", elements, Kind::Gauge, |published| {
         published.elements() as f64
     })?;
@@ -76,7 +76,7 @@ fn tables(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricE
 fn over_budget(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricError> {
     let (name, help) = (
         "zonewise_proxy_over_budget_services",
-        "Services that ask for more kernel elements than they may have, by what they lose for it",
+        "Services that need more nftables elements than their limit, by what they lose",
     );
     let published = Arc::clone(published);
     registry.collect(name, help, Kind::Gauge, ["lost"], move |samples| {
@@ -177,8 +177,8 @@ fn unassigned_bytes(registry: &Registry, published: &Arc<Published>) -> Result<(
     })?;
     let (name, help) = (
         "zonewise_proxy_lost_flow_events_total",
-        "How often connections ended that could not be read, because there were too many at a time or reading failed, so \
-         that bytes of some are not counted",
+        "How often conntrack events of ended connections were lost, because there were too many at once or reading failed; \
+         the bytes of those connections are not counted",
     );
     let ledger = Arc::clone(published);
     registry.collect(name, help, Kind::Counter, [], move |samples| {

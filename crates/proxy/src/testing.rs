@@ -24,7 +24,7 @@ pub use crate::health::{
 };
 pub use crate::index::{Index, WatchId};
 pub use crate::kernel::{
-    FoundTables, Kept, Kernel, KernelError, KernelHandle, Mended, Rejected, Verification,
+    FoundTables, Kept, Kernel, KernelError, KernelHandle, Rejected, Repaired, Verification,
 };
 use crate::metrics::Metrics;
 use crate::node::NodeInfo;

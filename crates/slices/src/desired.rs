@@ -175,7 +175,7 @@ impl<'a> DesiredEndpoint<'a> {
     }
 
     /// Keeps new connections away, as from the endpoint of a Pod that is about to end.
-    pub(crate) fn set_aside(&mut self) {
+    pub(crate) fn take_out_of_use(&mut self) {
         self.conditions.ready = Some(false);
         self.conditions.terminating = Some(true);
     }

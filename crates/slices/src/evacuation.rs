@@ -4,11 +4,11 @@
 //!  Evacuations: zone ─► percentage of its endpoints that stay in use        100 ─► 75 ─► 50 ─► 25 ─► 0
 //!      │
 //!      ▼
-//!  Pods ─► desired endpoints ─► some of the zone are set aside ─► decide, pack (as ever)
+//!  Pods ─► desired endpoints ─► some of the zone are taken out of use ─► decide, pack (as ever)
 //!                               ready: false, serving: true, terminating: true
 //! ```
 //!
-//! **An endpoint that is set aside is written like that of a Pod that is about to end**, which is what Kubernetes has for
+//! **An endpoint that is taken out of use is written like that of a Pod that is about to end**, which is what Kubernetes has for
 //! "no new connections, please". Every proxy, ours and others, gives new connections to other endpoints while there are
 //! any, and lets those that are open go on. If all others fail, proxies use it again, at once and by themselves. With
 //! `externalTrafficPolicy: Local` the health check of its node fails, so that load balancers turn to other nodes; until
@@ -177,7 +177,7 @@ impl Desired<'_> {
             }
             // They are in the order of their Pods' names, so that each step sets more of the same aside.
             for &index in &movable[staying(movable.len(), percent)..] {
-                self.endpoints[index].set_aside();
+                self.endpoints[index].take_out_of_use();
             }
             self.served_elsewhere.push(Name::clone(zone));
         }
@@ -305,7 +305,7 @@ pub struct Survey {
     pub limit: u32,
     /// Services with ready endpoints in the zone.
     pub services: u64,
-    /// Endpoints of the zone that are set aside.
+    /// Endpoints of the zone that are taken out of use.
     pub moved: u64,
     /// Ready endpoints of these Services elsewhere.
     pub elsewhere: u64,

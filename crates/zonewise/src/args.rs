@@ -91,7 +91,7 @@ pub(crate) enum Command {
     ///
     /// Nodes' zones, CPU and kernels, the proxy of each node, the network plugin, who writes
     /// EndpointSlices, zonewise's own programs, clocks, and your rights. What is wrong is said with its
-    /// cause, and how to mend it.
+    /// cause, and how to fix it.
     Check(crate::observe::check::Check),
     /// Empty a zone: move new connections to other zones, step by step
     ///

@@ -103,7 +103,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "FILE")]
     demand_token_file: Option<PathBuf>,
     /// Format of the log
-    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
     /// Log level: error, warn, info, debug, or a filter such as zonewise_cluster=debug
     #[arg(long, default_value = "info", value_name = "FILTER")]
@@ -117,7 +117,7 @@ pub(crate) struct SliceFlags {
     /// (guard), or nothing (observe) [default: controller]
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<ModeFlag>,
-    /// With improvements (none), or exactly like the reference, its quirks included (upstream)
+    /// With zonewise's improvements (none), or exactly like the built-in EndpointSlice controller, its quirks included (upstream)
     #[arg(long, value_enum, value_name = "MODE")]
     compat: Option<CompatFlag>,
     /// Value of the managed-by label on slices [default: endpointslice-controller.k8s.io]

@@ -50,7 +50,7 @@ pub(crate) struct Dashboard {
     #[command(flatten)]
     controller: ControllerFlags,
     /// Format of the log
-    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
     /// Log level: error, warn, info, debug, or a filter such as zonewise_cluster=debug
     #[arg(long, default_value = "warn", value_name = "FILTER")]

@@ -56,8 +56,8 @@ pub(crate) fn run(Guard::Remove(arguments): Guard) -> Result<()> {
     let text = match arguments.output {
         Form::Json => format!("{}\n", json!({ "services": services, "floors": floors })),
         Form::Text => format!(
-            "what puts hints into slices is removed; {services} Services have the built-in controller's hints again, and \
-             spec.trafficDistribution was given back for {floors}\n"
+            "guard mode's admission policy or webhook is removed; {services} Services have the built-in controller's hints \
+             again, and spec.trafficDistribution is as it was before guard mode on {floors}\n"
         ),
     };
     Ok(std::io::stdout().write_all(text.as_bytes())?)

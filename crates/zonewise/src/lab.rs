@@ -38,12 +38,12 @@ const EXAMPLES: &str = "Examples:
   zonewise lab --scenario mine.yaml -o json  your own; docs/lab.md has the reference
   zonewise lab --nodes 20 --services 50      the story in a larger cluster
   zonewise lab --zones 5 --nodes 3           the story in another cluster
-  zonewise lab exec a -- curl http://web     call a Service from zone a of the lab that runs
-  zonewise lab clean                         remove what labs have left that were killed";
+  zonewise lab exec a -- curl http://web     call a Service from zone a of the running lab
+  zonewise lab clean                         remove what killed labs have left behind";
 
 #[derive(Subcommand)]
 enum LabCommand {
-    /// Run a command as a client in a zone of the lab that runs
+    /// Run a command as a client in a zone of the running lab
     ///
     /// The command runs on this machine, in the network of a client of that zone: it reaches Services and Pods of the
     /// lab, and no other network. Services have the names that they have in a cluster: web, web.default,
@@ -58,7 +58,7 @@ enum LabCommand {
         #[arg(last = true, required = true, value_name = "COMMAND")]
         command: Vec<OsString>,
     },
-    /// Remove what labs have left that were killed
+    /// Remove what killed labs have left behind
     ///
     /// Namespaces, rules and servers go with the process, however it ends. What may be left is a
     /// small directory and, with --api, objects on an API server that lives on.
@@ -78,7 +78,7 @@ struct LabFlags {
     #[arg(long, value_name = "TIME")]
     duration: Option<ConfigDuration>,
     /// What is printed at the end
-    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Form::Table)]
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Form::Table)]
     output: Form,
     /// Zones [default: the scenario's]
     #[arg(long, value_name = "N")]
@@ -89,13 +89,13 @@ struct LabFlags {
     /// Services [default: the scenario's]
     #[arg(long, value_name = "N")]
     services: Option<usize>,
-    /// What a round trip between two zones takes longer than one inside a zone
+    /// Additional time of a round trip between two zones
     #[arg(long, value_name = "TIME")]
     delay: Option<ConfigDuration>,
     /// Use this API server instead of the embedded one; refused if it holds Nodes or Services of others
     #[arg(long, value_name = "KUBECONFIG")]
     api: Option<PathBuf>,
-    /// Use it all the same
+    /// Use the API server of --api even if it holds Nodes or Services that are not a lab's
     #[arg(long, requires = "api")]
     force: bool,
     /// Address of the page that shows in a browser what the terminal shows, and more [default: 127.0.0.1:8464; without a

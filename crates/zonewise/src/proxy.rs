@@ -163,10 +163,10 @@ struct RuleFlags {
     /// How often the rules in the kernel are checked and repaired [default: 1m]
     #[arg(long, value_name = "TIME")]
     verify_period: Option<ConfigDuration>,
-    /// Most elements in the kernel for one Service; beyond it, it loses weights, then addresses [default: 65536]
+    /// Maximum number of nftables elements for one Service; a Service that needs more loses its weights, then addresses [default: 65536]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     service_elements: Option<i64>,
-    /// Most elements in the kernel for all Services [default: 1048576]
+    /// Maximum number of nftables elements for all Services [default: 1048576]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     node_elements: Option<i64>,
 }
@@ -222,7 +222,7 @@ struct ServeFlags {
           require_equals = true)]
     bind_address_hard_fail: Option<bool>,
     /// Format of the log
-    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM",
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT",
           alias = "logging-format")]
     log_format: LogFormat,
     /// Log level: error, warn, info, debug, or a filter such as zonewise_proxy=debug
@@ -318,13 +318,16 @@ fn contents(files: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
 /// Prints which of the features that the proxy needs the kernel has.
 fn check_kernel() -> anyhow::Result<()> {
     let found = features::probe(&features::Network::default())
-        .context("cannot try what the kernel has; that needs CAP_NET_ADMIN")?;
+        .context("cannot test the kernel's features; that needs CAP_NET_ADMIN (run as root)")?;
     for feature in &found {
         writeln!(std::io::stdout(), "{feature}")?;
     }
     let missing = found.iter().filter(|found| found.feature.required && found.error.is_some());
     let missing = missing.count();
-    anyhow::ensure!(missing == 0, "{missing} features are missing that no Service works without");
+    anyhow::ensure!(
+        missing == 0,
+        "{missing} required features are missing; the lines above say how to get them"
+    );
     Ok(())
 }
 

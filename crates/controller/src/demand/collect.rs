@@ -100,7 +100,9 @@ impl<A: Answers> Collector<A> {
     async fn follow(self: Arc<Self>, node: Name, target: Target) {
         let mut asker = match Asker::new(target, MAX_BYTES) {
             Ok(asker) => asker,
-            Err(error) => return tracing::error!(%node, %error, "a proxy cannot be asked"),
+            Err(error) => {
+                return tracing::error!(%node, %error, "TLS to a proxy cannot be set up, to ask it for its counts");
+            }
         };
         sleep(random_part(self.period)).await;
         let mut failures = 0;

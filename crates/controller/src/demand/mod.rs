@@ -80,7 +80,7 @@ impl Demand {
     pub(crate) fn new(registry: &Registry, source: Source) -> Result<Arc<Self>, MetricError> {
         let requests = registry.counter(
             "zonewise_demand_requests_total",
-            "Questions to proxies for what they have counted, or to a Prometheus, by result",
+            "Requests for counts to proxies or to Prometheus, by result",
             ["result"],
         )?;
         // Shown from the start, so that an alert sees the first one as an increase.
@@ -103,7 +103,7 @@ impl Demand {
         let proxies = Arc::clone(&self.proxies);
         registry.collect(
             "zonewise_demand_proxies",
-            "Proxies that are asked for what they have counted, by result of the last question",
+            "Proxies that are asked for counts, by result of the last request",
             Kind::Gauge,
             ["result"],
             move |samples| {
@@ -127,7 +127,7 @@ impl Demand {
         let demand = Arc::clone(self);
         registry.collect(
             "zonewise_demand_age_seconds",
-            "Seconds since a proxy, or the Prometheus that is asked, has last told what was counted",
+            "Seconds since the last counts from a proxy or from Prometheus",
             Kind::Gauge,
             [],
             move |samples| {
@@ -154,7 +154,7 @@ impl Demand {
             ),
             (
                 "zonewise_demand_off_model",
-                "How far the measured part of a zone is from its part by CPU, 0 to 1, in the zone where that is most",
+                "Largest difference, over the zones, between a zone's measured share of traffic and its share of CPU, 0 to 1",
                 |service| service.off_model,
             ),
         ];
@@ -203,7 +203,7 @@ impl Demand {
 
     /// Goes on with what the leader before has stored.
     fn restore(&self, state: State) {
-        tracing::info!(services = state.services().count(), "goes on with the stored demand");
+        tracing::info!(services = state.services().count(), "continuing with the stored demand");
         *self.state.lock() = state;
     }
 

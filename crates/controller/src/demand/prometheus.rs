@@ -128,9 +128,9 @@ impl Measuring for PrometheusRates {
         };
         match problem {
             Some(Problem { name, text }) if told != Some(name) => tracing::warn!(
-                "Prometheus gives no demand, and shares go back to the CPU of nodes meanwhile: {text}"
+                "demand cannot be read from Prometheus: {text}; the last figures count for two minutes, then shares go back to the CPU of the nodes"
             ),
-            None if told.is_some() => tracing::info!("Prometheus gives demand again"),
+            None if told.is_some() => tracing::info!("demand is read from Prometheus again"),
             _ => {}
         }
     }

@@ -106,8 +106,8 @@ impl Course<'_> {
             return self.status(Phase::GoneBack, 100, Code::EvacuationOthersFailing);
         }
         match (before.phase, self.obstacle()) {
-            (Phase::Empty, _) | (_, Some(Obstacle::Time)) => before.clone(),
-            (_, Some(Obstacle::Behind)) => self.waiting(),
+            (Phase::Empty, _) => before.clone(),
+            (_, Some(obstacle)) => self.waiting(obstacle),
             (_, None) if before.percent == 0 => self.status(Phase::Empty, 0, Code::EvacuationEmpty),
             (_, None) => self.status(Phase::Moving, below(before.percent), Code::EvacuationMoving),
         }
@@ -123,8 +123,7 @@ impl Course<'_> {
             };
         };
         match self.obstacle() {
-            Some(Obstacle::Time) => before.clone(),
-            Some(Obstacle::Behind) => self.waiting(),
+            Some(obstacle) => self.waiting(obstacle),
             None if before.percent == 100 => self.status(Phase::Ended, 100, code),
             None => self.status(Phase::Restoring, above(before.percent), code),
         }
@@ -140,21 +139,25 @@ impl Course<'_> {
         let since = seconds(Some(&before.since)).unwrap_or(now);
         if now < since.saturating_add(i64::from(self.stored.spec.step_seconds())) {
             Some(Obstacle::Time)
-        } else if unwritten > 0 || proxies_behind {
-            Some(Obstacle::Behind)
+        } else if unwritten > 0 {
+            Some(Obstacle::Unwritten)
         } else {
-            None
+            proxies_behind.then_some(Obstacle::Proxies)
         }
     }
 
-    /// The same as before, with the reason why it does not go on.
-    fn waiting(&self) -> EvacuationStatus {
-        let entry = Code::ProxiesBehind.entry();
-        EvacuationStatus {
-            reason: entry.code.to_string().into(),
-            message: format!("the next step waits: {}", entry.sentence),
-            ..self.stored.status.clone()
-        }
+    /// The same as before, with what it waits for.
+    fn waiting(&self, for_what: Obstacle) -> EvacuationStatus {
+        let before = self.stored.status.clone();
+        let behind = Code::ProxiesBehind.entry();
+        let (reason, cause) = match for_what {
+            Obstacle::Time => return before,
+            Obstacle::Unwritten => {
+                (before.reason.clone(), "not all EndpointSlices are written yet")
+            }
+            Obstacle::Proxies => (behind.code.to_string().into(), behind.sentence),
+        };
+        EvacuationStatus { reason, message: format!("the next step waits: {cause}"), ..before }
     }
 
     fn status(&self, phase: Phase, percent: u8, code: Code) -> EvacuationStatus {
@@ -176,7 +179,7 @@ impl Course<'_> {
         let survey = &self.sight.survey;
         let highest = survey.highest.as_ref().map(|(name, prospect)| {
             format!(
-                "; the most is {} % of now, for an endpoint of {name} ({} % are allowed)",
+                "; the busiest endpoint, of {name}, would get {} % of its present load ({} % are allowed)",
                 percent_of(prospect),
                 survey.limit
             )
@@ -207,11 +210,14 @@ impl Course<'_> {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Obstacle {
     /// The time of a step is not over.
     Time,
-    /// The last step is not applied everywhere.
-    Behind,
+    /// EndpointSlices of the last step are not written.
+    Unwritten,
+    /// A proxy has not applied the last step.
+    Proxies,
 }
 
 /// The next lower step.
@@ -238,7 +244,7 @@ fn over_limit(survey: &Survey) -> Vec<String> {
     over.sort_by(|(_, a), (_, b)| b.growth().total_cmp(&a.growth()));
     let line = |(name, prospect): &&(String, Prospect)| {
         format!(
-            "{name}: an endpoint would get {} % of now, {} % are allowed ({} endpoints in the zone, {} elsewhere)",
+            "{name}: an endpoint would get {} % of its present load, {} % are allowed ({} endpoints in the zone, {} elsewhere)",
             percent_of(prospect),
             survey.limit,
             prospect.in_zone,
@@ -362,6 +368,9 @@ mod tests {
         let waits = next(&stored(&status, false, 1), &seen).unwrap();
         assert_eq!((waits.phase, waits.percent, &*waits.reason), (Moving, 0, "ProxiesBehind"));
         assert_eq!(waits.since, status.since);
+        let seen = Sight { unwritten: 1, ..sight(BEGIN + 10, 1.5) };
+        let waits = next(&stored(&status, false, 1), &seen).unwrap();
+        assert_eq!(waits.message, "the next step waits: not all EndpointSlices are written yet");
     }
 
     #[test]
@@ -373,7 +382,7 @@ mod tests {
         assert_eq!(
             status.over_limit,
             [
-                "shop/web: an endpoint would get 200 % of now, 160 % are allowed (4 endpoints in the zone, 8 elsewhere)"
+                "shop/web: an endpoint would get 200 % of its present load, 160 % are allowed (4 endpoints in the zone, 8 elsewhere)"
             ]
         );
         assert!(status.message.contains("200 %"), "{}", status.message);

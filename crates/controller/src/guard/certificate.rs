@@ -225,7 +225,7 @@ impl Certificates {
                 Ok(_) => {}
                 Err(LookError::NotYet) => tracing::debug!("the webhook has no certificate yet"),
                 Err(error) => {
-                    tracing::warn!(%error, "the certificate of the webhook cannot be kept; it is tried again");
+                    tracing::warn!(%error, "the webhook's certificate cannot be read from its Secret, or written to it; it is tried again");
                 }
             }
             let is_settled =

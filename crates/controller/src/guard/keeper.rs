@@ -374,7 +374,7 @@ impl Keeper {
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "what the other kind of admission of guard mode may have left cannot be removed; it is tried again");
+                tracing::warn!(%error, "the admission policy or webhook that guard.admission does not select cannot be removed; it is tried again");
                 false
             }
         }
@@ -429,7 +429,7 @@ fn is_done(action: &str, service: &Name, answer: Result<(), ApiError>) -> Result
         Ok(()) => Ok(true),
         Err(error) if error.is_general() => Err(error),
         Err(error) => {
-            tracing::warn!(%service, %error, "the binding of a Service's name cannot be {action}; it is tried again");
+            tracing::warn!(%service, %error, "the MutatingAdmissionPolicyBinding for the name of a Service cannot be {action}; it is tried again");
             Ok(false)
         }
     }

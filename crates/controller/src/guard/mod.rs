@@ -64,7 +64,7 @@ pub(crate) async fn check(client: &Client, admission: Admission) -> Result<bool,
     };
     if !has(client, API_VERSION, "zoneallocations").await? {
         return Err(format!(
-            "the API server does not know ZoneAllocations ({API_VERSION}); apply deploy/guard/crd.yaml first"
+            "the CustomResourceDefinition of ZoneAllocations ({API_VERSION}) is not installed; apply deploy/guard/crd.yaml first"
         ));
     }
     Ok(by_webhook)

@@ -241,7 +241,9 @@ impl<L: IndexListener> Syncer<L> {
         let in_force = || self.in_force(allocations);
         let request = policy.put_in_place(&self.client, subject.key, in_force);
         let answer = self.send(request, subject.progress).await?;
-        answer.map_err(|error| failed("put the admission of its hints in place", subject, error))
+        answer.map_err(|error| {
+            failed("install the policy binding or webhook for its hints", subject, error)
+        })
     }
 
     /// Brings the floor into its desired state.

@@ -61,7 +61,7 @@ async fn reached(client: &Client, phase: Phase) -> EvacuationStatus {
     status
 }
 
-/// Endpoints of a Service by zone: ready ones, and those that are set aside.
+/// Endpoints of a Service by zone: ready ones, and those that are taken out of use.
 async fn endpoints(cluster: &Cluster, name: &str) -> BTreeMap<String, (usize, usize)> {
     let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for slice in slices(cluster, SPACE, name).await {

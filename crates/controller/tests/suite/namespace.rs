@@ -52,7 +52,7 @@ fn lease_rights() -> [Value; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_namespace_is_named_with_the_command_that_mends_it() {
+async fn a_missing_namespace_is_named_with_the_command_that_repairs_it() {
     let _turn = turn().await;
     let cluster = Cluster::start().await.unwrap();
     let running = Running::start_as(&cluster, User::Admin, "leaderElection: {}").await;

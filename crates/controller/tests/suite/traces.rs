@@ -255,7 +255,7 @@ async fn upstream_brings_back_the_slices_that_the_reference_brings_back() {
     let running = Running::start(&cluster, "compat: upstream").await;
     delete_both(&cluster, "upstream").await;
     // The deletion of "found" was seen first, and both would have waited as long. A second deletion that
-    // is mended shows that the first has had its time.
+    // is repaired shows that the first has had its time.
     delete_both(&cluster, "upstream-again").await;
     let found = slices(&cluster, "shop", "found").await;
     assert!(found.is_empty(), "the reference does not bring it back, nor does upstream: {found:?}");

@@ -23,8 +23,8 @@ fn in_force(found: &GuardSight) -> Check {
     let Some(allocations) = &found.allocations else {
         return GUARD
             .failed(
-                "the API server does not know ZoneAllocations: nothing can be decided in guard mode",
-                "apply the definition; it is part of the chart with controller.mode=guard",
+                "the CustomResourceDefinition of ZoneAllocations is not installed: nothing can be decided in guard mode",
+                "apply it; it is part of the chart with controller.mode=guard",
             )
             .with(["kubectl apply -f deploy/guard/crd.yaml"]);
     };
@@ -32,8 +32,8 @@ fn in_force(found: &GuardSight) -> Check {
         return GUARD
             .failed(
                 format!(
-                    "there is no MutatingAdmissionPolicy {POLICY}, and no webhook in its place: slices are written with the \
-                     hints of the floor"
+                    "there is no MutatingAdmissionPolicy {POLICY}, and no webhook in its place: slices are written \
+                     with the built-in controller's own hints (spec.trafficDistribution)"
                 ),
                 "the controller writes the policy (from Kubernetes 1.36 on) or the webhook within seconds while it leads; \
                  its log says why it does not",
@@ -84,7 +84,7 @@ fn unbound(found: &GuardSight, allocations: &[(String, String)]) -> Option<Check
         GUARD
             .failed(
                 format!(
-                    "the {} is not bound for {}: their slices are written with the hints of the floor: {}",
+                    "the {} is not bound for {}: their slices are written with the built-in controller's own hints (spec.trafficDistribution): {}",
                     if found.policy.is_some() { "policy" } else { "webhook" },
                     counted(unbound.len(), "Service"),
                     listed(unbound.iter().map(String::as_str))

@@ -154,7 +154,7 @@ fn pods<'a>(sights: &'a Sights, name: &str) -> Vec<&'a PodSight> {
 /// Whether all Pods of a program are ready and of the current version.
 fn rollout(subject: Subject, found: &WorkloadSight, pods: &[&PodSight], kind: &str) -> Check {
     let WorkloadSight { name, desired, updated, ready, .. } = found;
-    // A container that is about to start waits for nothing that somebody could mend.
+    // A container that is about to start waits for nothing that somebody could fix.
     let starts = |reason: &str| ["ContainerCreating", "PodInitializing"].contains(&reason);
     let waiting = pods.iter().find_map(|pod| {
         let waiting = pod.waiting.as_ref().filter(|(reason, _)| !starts(reason))?;
@@ -236,7 +236,7 @@ fn reports(sights: &Sights) -> Option<Check> {
             REPORTS
                 .failed(
                     format!(
-                        "{} ready, but renews no Lease: {}; the clock of its node is behind, or it may not write the Lease",
+                        "{} ready without a current Lease: {}; the clock of the node is behind, or the proxy may not write its Lease",
                         verb(silent.len(), "proxy is", "proxies are"),
                         listed(silent.iter().copied())
                     ),
@@ -269,7 +269,7 @@ fn refused(sights: &Sights) -> Option<Check> {
     };
     let check = REFUSED.failed(
         format!(
-            "{} not accepted by a kernel: {}; their former rules stay",
+            "{} rejected by a kernel: {}; their former rules stay",
             verb(services.len(), "Service is", "Services are"),
             listed(services.keys().map(String::as_str))
         ),
@@ -290,7 +290,7 @@ fn demand(sights: &Sights) -> Option<Check> {
     match (serving.len(), silent.first()) {
         (0, _) => None,
         (count, None) => Some(DEMAND.passed(format!(
-            "{} what was counted by Service; shares of {} in force by it",
+            "{} counts by Service; the shares of {} computed from them",
             verb(count, "proxy serves", "proxies serve"),
             verb(services, "Service are", "Services are"),
         ))),
@@ -298,7 +298,7 @@ fn demand(sights: &Sights) -> Option<Check> {
             let nodes = silent.iter().map(|report| node_of(report));
             Some(DEMAND.warning(
                 format!(
-                    "{} not what was counted by Service: {}; their nodes count by their CPU",
+                    "{} no counts by Service: {}; the traffic of their nodes is estimated from their CPU",
                     verb(silent.len(), "proxy serves", "proxies serve"),
                     listed(nodes)
                 ),

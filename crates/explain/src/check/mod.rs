@@ -6,7 +6,7 @@
 //!                                seen      pure
 //! ```
 //!
-//! Every check says what was found; one that did not pass also says how to mend it. What could not be looked at is
+//! Every check says what was found; one that did not pass also says how to fix it. What could not be looked at is
 //! unknown, and never taken for good or bad.
 
 mod access;
@@ -90,10 +90,10 @@ pub struct Check {
     pub state: CheckState,
     /// What was found, or why nothing could be found.
     pub finding: String,
-    /// How to mend it; absent if nothing has to be done.
+    /// How to fix it; absent if nothing has to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// Commands that mend it.
+    /// Commands that fix it.
     pub commands: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ impl Subject {
 }
 
 impl Check {
-    /// The same with commands that mend it.
+    /// The same with commands that fix it.
     fn with<C: Into<String>>(self, commands: impl IntoIterator<Item = C>) -> Self {
         Self { commands: commands.into_iter().map(Into::into).collect(), ..self }
     }

@@ -161,7 +161,7 @@ fn kube_proxy_versions(sights: &Sights) -> Option<Check> {
     if let Some((tag, on)) = bad.first() {
         return Some(VERSIONS.warning(
             format!(
-                "kube-proxy {tag} on {} does not go with an API server {}.{}",
+                "kube-proxy {tag} on {} cannot be applied to an API server {}.{}",
                 listed(on.iter().copied()),
                 server.0,
                 server.1

@@ -1,4 +1,4 @@
-//! The screen of `zonewise check`: a line per check, and below it how to mend what did not pass.
+//! The screen of `zonewise check`: a line per check, and below it how to fix what did not pass.
 
 use std::fmt::Write;
 

@@ -25,7 +25,7 @@ pub fn evacuation(check: &EvacuationCheck, width: Width) -> String {
         let load = format!("{} %", one.load_percent);
         vec![one.service.clone(), note, one.in_zone.to_string(), one.elsewhere.to_string(), load]
     };
-    let header = ["SERVICE", "NOTE", "IN ZONE", "ELSEWHERE", "BUSIEST ENDPOINT"];
+    let header = ["SERVICE", "NOTE", "ENDPOINTS IN ZONE", "ELSEWHERE", "BUSIEST ENDPOINT"];
     let rows = services.iter().map(row).collect();
     let _ = writeln!(out, "{}\n", fitted(&header, 2, rows, width));
     let over = services.iter().filter(|one| one.over_limit).count();
@@ -33,7 +33,7 @@ pub fn evacuation(check: &EvacuationCheck, width: Width) -> String {
         0 => paint(
             GOOD,
             &format!(
-                "The other zones can take it: {} of {} would be set aside, and no endpoint elsewhere would get more than {} % of now.",
+                "The other zones can take it: {} of {} would be taken out of use, and no endpoint elsewhere would get more than {} % of its present load.",
                 counted(check.moved, "endpoint"),
                 counted(services.len(), "Service"),
                 check.limit_percent
@@ -42,7 +42,7 @@ pub fn evacuation(check: &EvacuationCheck, width: Width) -> String {
         over => paint(
             BAD,
             &format!(
-                "The other zones cannot take it: an endpoint of {} would get more than {} % of now.",
+                "The other zones cannot take it: an endpoint of {} would get more than {} % of its present load.",
                 counted(over, "Service"),
                 check.limit_percent
             ),

@@ -431,7 +431,7 @@ fn every_fault_is_found_by_one_check_with_its_fix() {
             },
             "demand",
             WARNING,
-            &["2 proxies serve not", "n-b, n-c", "--demand-address"],
+            &["2 proxies serve no counts", "n-b, n-c", "--demand-address"],
         ),
         (
             |s| seen(&mut s.own_pods)[1].image = "zonewise:0.2.0".into(),

@@ -43,16 +43,16 @@ pub(crate) fn measure(scale: u32) -> Result<Vec<Row>> {
         let (took, slowest) = std::thread::scope(|scope| {
             let verifying = scope.spawn(|| {
                 let began = Instant::now();
-                let mended = handle.with(|kernel| kernel.restore());
+                let repaired = handle.with(|kernel| kernel.restore());
                 verified.store(true, Relaxed);
-                (began.elapsed(), mended)
+                (began.elapsed(), repaired)
             });
             let asking = scope.spawn(|| namespace.enter(|| slowest(&asked, &verified)));
             (verifying.join(), asking.join())
         });
         let failed = || anyhow::anyhow!("a thread has failed");
-        let (took, mended) = took.map_err(|_| failed())?;
-        ensure!(mended.context("there are tables")??.is_clean(), "nothing was wrong");
+        let (took, repaired) = took.map_err(|_| failed())?;
+        ensure!(repaired.context("there are tables")??.is_clean(), "nothing was wrong");
         let slowest = slowest.map_err(|_| failed())??;
         let of = format!("{scale} Services × {ENDPOINTS} endpoints");
         let mut rows = vec![Row::new(format!("{of}: verification"), milliseconds(took))];

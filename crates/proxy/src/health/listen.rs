@@ -57,7 +57,7 @@ impl Served {
     pub async fn stop(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "a server has failed");
+            tracing::error!(%error, "an HTTP server of the proxy has failed");
         }
     }
 }
@@ -120,7 +120,7 @@ async fn run(
     address: &watch::Sender<Option<SocketAddr>>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    tracing::info!(address = %server.address(), "{what}");
+    tracing::info!(address = %server.address(), "serving {what}");
     address.send_replace(Some(server.address()));
     // Also ends when the handle is dropped.
     let _ = stopped.wait_for(|stop| *stop).await;

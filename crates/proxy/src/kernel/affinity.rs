@@ -104,7 +104,7 @@ impl Kernel {
     }
 
     /// Adds maps that are missing, and notes those that belong to no Service. Returns how many were missing.
-    pub(super) fn mend_affinity_maps(
+    pub(super) fn repair_affinity_maps(
         &mut self,
         batch: &mut Batch,
         uses: &BTreeMap<(Family, Chain), i64>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            no table ──► build    sets, elements in portions, hooks last; or ahead: while they arrive
-//!  start ─┬─ ours ──────► mend     read it, write the difference
+//!  start ─┬─ ours ──────► repair     read it, write the difference
 //!         └─ another ───► replace  delete and build in one batch
 //!
 //!         A table that the kernel refuses is checked with fewer and fewer Services until those at fault
@@ -21,7 +21,7 @@ mod ahead;
 mod encode;
 mod error_kind;
 mod handle;
-mod mend;
+mod repair;
 mod verify;
 mod zones;
 
@@ -50,7 +50,7 @@ use encode::Prepared;
 pub(crate) use encode::counter_name;
 use error_kind::{ErrorKind, is_about_content};
 pub use handle::KernelHandle;
-pub use mend::Mended;
+pub use repair::Repaired;
 pub use verify::Verification;
 
 /// Why the kernel could not be brought to the desired state.
@@ -87,7 +87,7 @@ pub(crate) type Update = (Key, Option<ProgrammedService>);
 pub enum FoundTables {
     /// None.
     Nothing,
-    /// Ours, with the same fingerprint: kept and mended.
+    /// Ours, with the same fingerprint: kept and repaired.
     Ours,
     /// Ours, of another version or with other options: replaced.
     Other,
@@ -145,7 +145,7 @@ struct Census {
     zones: BTreeSet<(Family, ZoneId)>,
 }
 
-/// Tables up to this many elements are read back and mended. Reading takes the kernel time that grows
+/// Tables up to this many elements are read back and repaired. Reading takes the kernel time that grows
 /// with the square of the size: larger ones are written again, in one batch, in less time.
 const READABLE: usize = 30_000;
 
@@ -299,7 +299,7 @@ impl Kernel {
                 self.claim()?;
                 let census = self.census();
                 match census.elements <= READABLE {
-                    true => self.mend_to(census).map(drop),
+                    true => self.repair_to(census).map(drop),
                     false => self.refill(census),
                 }
             }
@@ -479,17 +479,17 @@ impl Kernel {
     }
 
     /// Compares the tables with what they should be and repairs them, or writes them if they are gone.
-    pub fn restore(&mut self) -> Result<Mended, KernelError> {
+    pub fn restore(&mut self) -> Result<Repaired, KernelError> {
         self.out_of_sync = true;
-        let mended = match self.find_tables()? {
-            FoundTables::Ours => self.mend()?,
+        let repaired = match self.find_tables()? {
+            FoundTables::Ours => self.repair()?,
             FoundTables::Nothing | FoundTables::Other => {
                 self.build()?;
-                Mended { chains: self.chains.len(), ..Mended::default() }
+                Repaired { chains: self.chains.len(), ..Repaired::default() }
             }
         };
         self.out_of_sync = false;
-        Ok(mended)
+        Ok(repaired)
     }
 
     /// Sets the addresses that accept NodePorts, where not all local ones do.
@@ -499,14 +499,14 @@ impl Kernel {
     ) -> Result<(), KernelError> {
         let mut delta = Delta::default();
         self.desired.set_nodeport_ips(addresses, &mut delta);
-        self.commit_or_mend(&delta)
+        self.commit_or_repair(&delta)
     }
 
     /// Sets what the elements of all Services depend on.
     pub fn set_node(&mut self, node: NodeSettings) -> Result<(), KernelError> {
         let mut delta = Delta::default();
         self.desired.set_node(node, &mut delta);
-        let result = self.commit_or_mend(&delta);
+        let result = self.commit_or_repair(&delta);
         self.publish();
         result
     }
@@ -581,7 +581,7 @@ impl Kernel {
     }
 
     /// For changes that are not undone when the kernel rejects them: the tables are repaired then.
-    fn commit_or_mend(&mut self, delta: &Delta) -> Result<(), KernelError> {
+    fn commit_or_repair(&mut self, delta: &Delta) -> Result<(), KernelError> {
         let Err(error) = self.commit(delta) else { return Ok(()) };
         tracing::warn!(%error, "the kernel rejects a change: comparing and repairing the tables");
         self.restore().map(drop)
@@ -668,8 +668,8 @@ impl Kernel {
     /// Writes all elements again, but for session affinity, which is kept.
     fn refill(&mut self, census: Census) -> Result<(), KernelError> {
         let mut batch = Batch::new(TABLE);
-        self.mend_counters(&mut batch, census.zones)?;
-        (_, self.unknown_chains) = self.mend_chains(&mut batch, &census.chains)?;
+        self.repair_counters(&mut batch, census.zones)?;
+        (_, self.unknown_chains) = self.repair_chains(&mut batch, &census.chains)?;
         for &family in &self.families {
             self.options.sets().for_each(|set| batch.flush_set(family, set.name()));
         }

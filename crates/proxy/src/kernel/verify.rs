@@ -3,7 +3,7 @@
 //! ```text
 //!  tables, chains, counters ─► elements, Service by Service, looked up by key ─► shared elements ─► done
 //!        │                          └─ time is up: go on later                        │
-//!        └─────────── something is not as it should be ───────────────────────────────┴─► read all, mend
+//!        └─────────── something is not as it should be ───────────────────────────────┴─► read all, repair
 //! ```
 //!
 //! The kernel needs time that grows with the square of a set's size to list it, and a change would wait for
@@ -19,8 +19,8 @@ use zonewise_common::name::Key;
 use zonewise_nft::Family;
 
 use super::encode::Names;
-use super::mend::hash_of;
-use super::{Kernel, KernelError, Mended};
+use super::repair::hash_of;
+use super::{Kernel, KernelError, Repaired};
 use crate::rules::TABLE;
 use crate::rules::entries::Entry;
 use crate::rules::sets::Set;
@@ -56,7 +56,7 @@ impl Kernel {
         &mut self,
         verification: &mut Verification,
         budget: Duration,
-    ) -> Result<Option<Mended>, KernelError> {
+    ) -> Result<Option<Repaired>, KernelError> {
         let began = Instant::now();
         if matches!(verification.position, Position::Start) {
             if self.endpoints() <= AT_ONCE || !self.has_all_chains()? || !self.has_all_counters()? {
@@ -68,7 +68,7 @@ impl Kernel {
             let portion = self.next_portion(verification);
             if portion.is_empty() {
                 return match self.owned {
-                    true => Ok(Some(Mended::default())),
+                    true => Ok(Some(Repaired::default())),
                     false => self.restore().map(Some),
                 };
             }
@@ -89,7 +89,7 @@ impl Kernel {
 
     fn has_all_counters(&mut self) -> Result<bool, KernelError> {
         let mut batch = zonewise_nft::Batch::new(TABLE);
-        self.mend_counters(&mut batch, self.counters.clone())?;
+        self.repair_counters(&mut batch, self.counters.clone())?;
         Ok(batch.is_empty())
     }
 

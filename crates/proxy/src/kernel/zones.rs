@@ -98,7 +98,7 @@ impl Kernel {
 
     /// Adds counters and sets that are missing. Those of zones that no element names any more are forgotten, and the next
     /// [`Self::remove_counters`] removes them.
-    pub(super) fn mend_counters(
+    pub(super) fn repair_counters(
         &mut self,
         batch: &mut Batch,
         mut zones: BTreeSet<(Family, ZoneId)>,

@@ -390,7 +390,7 @@ impl Proxy<'_> {
     }
 
     fn failed(&self, error: &KernelError) {
-        tracing::error!(%error, "the kernel does not accept the rules; those in place stay, and the change is tried again");
+        tracing::error!(%error, "the kernel rejects the rules; those in place stay, and the change is tried again");
         for &family in &self.families {
             self.reports.metrics.failures.with([family_name(family)]).inc();
         }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Proxy;
 use super::schedule::KEEP_CLIENTS;
-use crate::kernel::{Kept, Kernel, Mended, Verification};
+use crate::kernel::{Kept, Kernel, Repaired, Verification};
 use crate::rules::layout::family_name;
 
 /// How long a change may have to wait for a portion of this work.
@@ -98,9 +98,9 @@ impl Proxy<'_> {
                 self.verification = verification;
                 self.schedule.verify_after(pause);
             }
-            Ok(Some(mended)) => {
+            Ok(Some(repaired)) => {
                 self.schedule.verify_after(self.config.verify_period.max(pause));
-                self.verified(mended);
+                self.verified(repaired);
                 self.forget_zones();
                 self.remove_counts();
             }
@@ -143,26 +143,26 @@ impl Proxy<'_> {
         let result = self.on_kernel(Kernel::restore);
         self.schedule.verify_after(self.config.verify_period.max(began.elapsed() * 100));
         match result {
-            Ok(mended) => {
+            Ok(repaired) => {
                 // Who asks gets an answer, if there is nothing to repair, too.
-                let (clean, took) = (mended.is_clean(), began.elapsed());
+                let (clean, took) = (repaired.is_clean(), began.elapsed());
                 tracing::info!(clean, ?took, "tables read as a whole, as SIGUSR1 asks");
-                self.verified(mended);
+                self.verified(repaired);
             }
             Err(error) => self.failed(&error),
         }
     }
 
-    fn verified(&mut self, mended: Mended) {
+    fn verified(&mut self, repaired: Repaired) {
         // An earlier attempt may have failed.
         self.remove_unused_later();
-        if mended.is_clean() {
+        if repaired.is_clean() {
             tracing::debug!("the kernel's tables are as they should be");
             return;
         }
-        self.reports.metrics.ours.mended.inc();
+        self.reports.metrics.ours.repaired.inc();
         tracing::warn!(
-            ?mended,
+            ?repaired,
             "the kernel's tables were not as they should be (has another program changed them?): repaired"
         );
     }

@@ -104,7 +104,7 @@ impl Options {
     }
 
     /// A hash of all fixed parts of the tables. Tables in the kernel with another fingerprint are
-    /// replaced, not mended.
+    /// replaced, not repaired.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for family in FAMILIES {

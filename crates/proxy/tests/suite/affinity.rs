@@ -123,7 +123,7 @@ fn clients_are_forgotten_in_portions() {
         "and those at an address that the Service does not have"
     );
     tables.kernel.remove_unused().unwrap();
-    tables.assert_mended();
+    tables.assert_repaired();
 }
 
 /// The map comes and goes with the affinity of the Service, a restart keeps it with its clients, and a map that
@@ -134,7 +134,7 @@ fn maps_come_and_go_with_their_services() {
     cluster.tables.kernel.without_owner();
     let namespace = cluster.n1.namespace.clone();
     cluster.offer(&full("web", 1, sticky()));
-    cluster.tables.sync().assert_mended();
+    cluster.tables.sync().assert_repaired();
     let caller = cluster.caller.namespace.clone();
     let stays = cluster.answers(&caller, cluster_ip(1, false), 1).text();
     let [map] = <[String; 1]>::try_from(maps(&namespace)).unwrap();
@@ -149,7 +149,7 @@ fn maps_come_and_go_with_their_services() {
     cluster.tables.service(&full("web", 1, json!({}))).sync().kernel.remove_unused().unwrap();
     assert_eq!(maps(&namespace), [""; 0]);
     assert_eq!(cluster.answers(&caller, cluster_ip(1, false), 24).text(), "here there");
-    cluster.tables.service(&full("web", 1, sticky())).sync().assert_mended();
+    cluster.tables.service(&full("web", 1, sticky())).sync().assert_repaired();
     assert_eq!(maps(&namespace), [&*map]);
     let kind =
         "{ type ipv4_addr . ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service; }";
@@ -161,5 +161,5 @@ fn maps_come_and_go_with_their_services() {
     cluster.tables.slice(&members).delete_service("ns", "web").sync();
     cluster.tables.kernel.remove_unused().unwrap();
     assert_eq!(maps(&namespace), [""; 0]);
-    cluster.tables.assert_mended();
+    cluster.tables.assert_repaired();
 }

@@ -91,7 +91,7 @@ fn a_service_over_its_budget_loses_its_weights_first() {
     let offered: Vec<(&str, u16, &str)> = names.iter().map(|name| (&**name, 8080, "TCP")).collect();
     tables.service(&many(20)).slice(&ports(weighted("web", 0, [8, 6, 6]), &offered));
     tables.service(&service("other", &["10.96.0.11"])).slice(&weighted("other", 500, [2, 1, 1]));
-    tables.sync().assert_mended();
+    tables.sync().assert_repaired();
     assert_eq!(granted(&tables, "ns", "web"), Some((false, true)));
     assert_eq!(granted(&tables, "ns", "other"), None, "others are untouched");
     let count = elements(&namespace);
@@ -113,7 +113,7 @@ fn a_service_over_its_budget_loses_its_weights_first() {
     assert_eq!(over["cluster"].as_array().unwrap().len(), 20);
     assert_eq!(line("ns/other")["reason"], "SharesApplied");
     assert!(line("ns/other")["weights"].is_array());
-    tables.service(&many(3)).sync().assert_mended();
+    tables.service(&many(3)).sync().assert_repaired();
     assert_eq!(granted(&tables, "ns", "web"), None);
 }
 
@@ -141,7 +141,7 @@ fn a_namespace_that_fills_the_node_takes_nothing_from_others() {
         let desired = tables.kernel.desired();
         assert!(desired.elements() <= 3_000, "{}", desired.elements());
     }
-    tables.assert_mended();
+    tables.assert_repaired();
     for name in ["s1", "s2"] {
         assert_eq!(granted(&tables, "small", name), None);
     }
@@ -150,7 +150,7 @@ fn a_namespace_that_fills_the_node_takes_nothing_from_others() {
     for number in 12..30 {
         tables.delete_service("large", &format!("s{number}"));
     }
-    tables.sync().assert_mended();
+    tables.sync().assert_repaired();
     assert_eq!(granted(&tables, "large", "s10"), None, "what others give up comes back");
 }
 
@@ -205,5 +205,5 @@ fn a_service_of_twenty_million_elements_stays_within_its_budget() {
         let answered = ["here", "there"].map(|name| counts.get(name).copied().unwrap_or(0));
         assert_eq!(counts.values().sum::<usize>(), answered.iter().sum::<usize>(), "{counts:?}");
     });
-    cluster.tables.assert_mended();
+    cluster.tables.assert_repaired();
 }

@@ -106,8 +106,8 @@ fn counts_are_those_of_clients_and_servers() {
     }
     assert_eq!(zones, of_zones);
     assert_eq!(counted(&cluster), clients.0, "another reading adds nothing");
-    cluster.tables.assert_mended();
-    assert_eq!(counted(&cluster), clients.0, "mending takes nothing");
+    cluster.tables.assert_repaired();
+    assert_eq!(counted(&cluster), clients.0, "repairing takes nothing");
     assert_eq!(unassigned_connections(&cluster.tables.published), BTreeMap::new());
 }
 
@@ -217,7 +217,7 @@ fn counts_begin_with_the_process() {
     clients.connect("web", &cluster.caller.namespace, cluster_ip(1, false), 2);
     clients.connect("web", &cluster.caller.namespace, cluster_ip(1, true), 2);
     assert_eq!(counted(&cluster), clients.0);
-    cluster.tables.assert_mended();
+    cluster.tables.assert_repaired();
     assert_eq!(unassigned_connections(&cluster.tables.published), BTreeMap::new());
 }
 
@@ -240,7 +240,7 @@ fn a_zone_comes_and_goes() {
         let removed = cluster.tables.kernel.remove_counters(&unused).unwrap();
         cluster.tables.reader.forget_zones(&removed);
     }
-    cluster.tables.assert_mended();
+    cluster.tables.assert_repaired();
     let listed = nft(&cluster.n1.namespace, &["list", "table", "ip", "zonewise"]);
     assert!(listed.contains("zone-a") && !listed.contains("zone-x"), "{listed}");
     cluster.answers(&cluster.caller.namespace, cluster_ip(1, false), 2);
@@ -253,7 +253,7 @@ fn a_zone_comes_and_goes() {
     zone(&mut cluster, "x");
     cluster.answers(&cluster.caller.namespace, cluster_ip(1, false), 1);
     assert_eq!(counted(&cluster), sums(&[("a", "web", 2), ("x", "web", 4)]));
-    cluster.tables.assert_mended();
+    cluster.tables.assert_repaired();
 }
 
 /// A zone that has lost its last IPv6 endpoint goes on with IPv4: nothing is counted twice.
@@ -273,7 +273,7 @@ fn a_zone_goes_in_one_family() {
     assert_eq!(counted(&cluster), sums(&[("x", "web", 6)]));
     offer(&mut cluster, true, "a");
     cluster.tables.kernel.remove_unused().unwrap();
-    cluster.tables.assert_mended();
+    cluster.tables.assert_repaired();
     cluster.tables.kernel.remove_counters(&BTreeSet::new()).unwrap();
     let listed = nft(&cluster.n1.namespace, &["list", "tables"]);
     assert!(listed.contains("ip6 zonewise"), "{listed}");
@@ -377,7 +377,7 @@ fn endpoints_with_the_nodes_network_are_counted_and_remembered() {
     let all = 2 * 2 * (10 + 2 + 10 + 10) * 2;
     assert_eq!(clients.0, sums(&[("a", "web", all)]));
     assert_eq!(counted(&cluster), clients.0);
-    cluster.tables.assert_mended();
+    cluster.tables.assert_repaired();
 }
 
 /// A zone that has just lost its last endpoint still has its chain. That is no damage, and no reason for an alert.
@@ -390,10 +390,10 @@ fn chains_of_zones_without_endpoints_are_no_damage() {
         cluster.tables.slice(&slice("web", "web-1", &[member])).sync();
     }
     cluster.tables.kernel.remove_unused().unwrap();
-    cluster.tables.assert_mended();
+    cluster.tables.assert_repaired();
     cluster.tables.kernel.remove_unused().unwrap();
     cluster.tables.kernel.remove_counters(&BTreeSet::new()).unwrap();
-    cluster.tables.assert_mended();
+    cluster.tables.assert_repaired();
     let listed = nft(&cluster.n1.namespace, &["list", "table", "ip", "zonewise"]);
     assert!(listed.contains("zone-a") && !listed.contains("zone-x"), "{listed}");
 }

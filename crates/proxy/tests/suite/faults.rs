@@ -40,7 +40,7 @@ fn names_with_odd_characters_are_data() {
     let mut members = slice("x", "x-1", &[endpoint(ip("10.244.0.1"), "n1", "zone \"a\"\n{};")]);
     members["metadata"]["labels"]["kubernetes.io/service-name"] = json!(odd);
     tables.service(&object).slice(&members).service(&service("good", &["10.96.0.2"])).sync();
-    tables.assert_mended();
+    tables.assert_repaired();
     nft(&namespace, &["list", "table", "ip", "zonewise"]);
     nft(&namespace, &["-j", "list", "table", "ip", "zonewise"]);
 }
@@ -67,7 +67,7 @@ fn ten_thousand_endpoints_are_one_chain() {
         .collect();
     tables.slice(&slice("big", "big-0", &members)).sync();
     tables.kernel.remove_unused().unwrap();
-    tables.assert_mended();
+    tables.assert_repaired();
 }
 
 /// Two Services that ask for the same external address: the older has it, whatever its name and whichever was
@@ -82,13 +82,13 @@ fn a_contested_address_has_one_stable_owner() {
         let pod = if name == "abc" { &cluster.here } else { &cluster.there };
         let member = endpoint(pod.address(false), &pod.node, &pod.zone);
         cluster.tables.service(&object).slice(&slice(name, &format!("{name}-1"), &[member]));
-        cluster.tables.sync().assert_mended();
+        cluster.tables.sync().assert_repaired();
     }
     let to = crate::common::at(ip("198.51.100.50"), 80);
     assert_eq!(cluster.answers(&cluster.caller.namespace, to, 6).text(), "there");
     // TCP and UDP.
     assert_eq!(refused(&cluster), 2);
-    cluster.tables.delete_service("ns", "zed").sync().assert_mended();
+    cluster.tables.delete_service("ns", "zed").sync().assert_repaired();
     assert_eq!(cluster.answers(&cluster.caller.namespace, to, 6).text(), "here");
     assert_eq!(refused(&cluster), 0);
 }
@@ -142,7 +142,7 @@ fn external_ips_take_nothing_from_others() {
                 cluster.tables.sync();
                 steal(&mut cluster);
             }
-            cluster.tables.sync().assert_mended();
+            cluster.tables.sync().assert_repaired();
             let from = cluster.client.namespace.clone();
             let reached =
                 |address, port| cluster.answers(&from, crate::common::at(address, port), 4).text();
@@ -203,7 +203,7 @@ fn malformed_objects_lose_nothing() {
         "service.kubernetes.io/headless",
         "",
     ));
-    cluster.tables.sync().assert_mended();
+    cluster.tables.sync().assert_repaired();
     for v6 in FAMILIES {
         let responses = cluster.answers(&cluster.caller.namespace, cluster_ip(1, v6), 24);
         assert_eq!(responses.text(), "here there");
@@ -213,7 +213,7 @@ fn malformed_objects_lose_nothing() {
 /// Kernels without owners: somebody empties the table, deletes it, adds to it. Simulated on a table
 /// that lost its owner flag, as an older kernel would keep it.
 #[test]
-fn what_others_change_is_noticed_and_mended() {
+fn what_others_change_is_noticed_and_repaired() {
     let namespace = Namespace::new("others").unwrap();
     let mut tables = tables(&namespace);
     tables.kernel.without_owner();
@@ -236,7 +236,7 @@ fn what_others_change_is_noticed_and_mended() {
         assert!(!tables.kernel.restore().unwrap().is_clean(), "{damage:?}");
         tables.kernel.remove_unused().unwrap();
         assert!(!tables.kernel.is_disturbed().unwrap(), "{damage:?}");
-        tables.assert_mended();
+        tables.assert_repaired();
     }
     // A rule in the place of another that has no comment either.
     nft(&namespace, &["flush", "chain", "ip", "zonewise", "nat-output"]);
@@ -245,14 +245,14 @@ fn what_others_change_is_noticed_and_mended() {
     assert_eq!(tables.kernel.restore().unwrap().chains, 1);
     // Elements are found out by a verification.
     nft(&namespace, &["flush", "map", "ip", "zonewise", "slots"]);
-    let mended = tables.kernel.restore().unwrap();
-    assert_eq!((mended.added, mended.removed, mended.chains), (1, 0, 0));
+    let repaired = tables.kernel.restore().unwrap();
+    assert_eq!((repaired.added, repaired.removed, repaired.chains), (1, 0, 0));
     // Somebody else's changes to tables of their own are none of our business.
     nft(&namespace, &["add", "table", "ip", "theirs"]);
     assert!(!tables.kernel.is_disturbed().unwrap());
 }
 
-/// Somebody has put an element in the place of ours: that is mended, nobody is refused.
+/// Somebody has put an element in the place of ours: that is repaired, nobody is refused.
 #[test]
 fn a_strangers_element_gives_way() {
     let namespace = Namespace::new("stranger").unwrap();
@@ -268,7 +268,7 @@ fn a_strangers_element_gives_way() {
     });
     nine_services(&mut tables);
     assert!(tables.try_sync().unwrap().is_empty());
-    tables.assert_mended();
+    tables.assert_repaired();
 }
 
 /// Nine Services; the fifth has two endpoints, the others one.
@@ -305,7 +305,7 @@ fn a_service_that_the_kernel_refuses_stands_alone() {
     tables.kernel.restore().unwrap();
     tables.kernel.remove_unused().unwrap();
     tables.index.mark_dirty([("ns".into(), "s5".into())]);
-    tables.sync().assert_mended();
+    tables.sync().assert_repaired();
     assert_eq!(tables.kernel.desired().services().len(), 9);
 }
 
@@ -403,7 +403,7 @@ fn the_old_tables_work_until_the_new_ones_are_in() {
             assert_eq!(names, ["bad"], "{rejected:?}");
         });
         assert_eq!(kernel.desired().services().len(), 401);
-        assert!(kernel.mend().unwrap().is_clean());
+        assert!(kernel.repair().unwrap().is_clean());
     }
 }
 
@@ -475,15 +475,15 @@ fn a_verification_goes_on_where_it_stopped() {
     let mut verify = || {
         let mut verification = Verification::default();
         for portions in 1.. {
-            let mended = tables.kernel.verify(&mut verification, Duration::ZERO).unwrap();
-            if let Some(mended) = mended {
-                return (portions, mended);
+            let repaired = tables.kernel.verify(&mut verification, Duration::ZERO).unwrap();
+            if let Some(repaired) = repaired {
+                return (portions, repaired);
             }
         }
         unreachable!("a verification ends");
     };
-    let (portions, mended) = verify();
-    assert!(portions > 5 && mended.is_clean(), "{portions} {mended:?}");
+    let (portions, repaired) = verify();
+    assert!(portions > 5 && repaired.is_clean(), "{portions} {repaired:?}");
     for (set, key) in [
         ("slots", "10.96.0.60 . tcp . 80 . 49"),
         ("services", "10.96.0.30 . tcp . 80"),
@@ -491,8 +491,8 @@ fn a_verification_goes_on_where_it_stopped() {
         ("cluster-ips", "10.96.0.1"),
     ] {
         nft(&namespace, &["delete", "element", "ip", "zonewise", set, "{", key, "}"]);
-        let (_, mended) = verify();
-        assert_eq!((mended.added, mended.removed), (1, 0), "{set} {mended:?}");
+        let (_, repaired) = verify();
+        assert_eq!((repaired.added, repaired.removed), (1, 0), "{set} {repaired:?}");
         assert!(verify().1.is_clean());
     }
     nft(&namespace, &["delete", "table", "ip", "zonewise"]);

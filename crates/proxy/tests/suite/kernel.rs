@@ -1,4 +1,4 @@
-//! What is in the kernel against what should be: round trips, incremental changes, mending.
+//! What is in the kernel against what should be: round trips, incremental changes, repairing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +14,7 @@ use serde_json::json;
 use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
 use zonewise_proxy::config::CountBy;
-use zonewise_proxy::testing::{FoundTables, LocalTraffic, Mended, Options, text};
+use zonewise_proxy::testing::{FoundTables, LocalTraffic, Options, Repaired, text};
 use zonewise_routing::NodeLocation;
 
 fn everything() -> Options {
@@ -78,7 +78,7 @@ fn what_we_wrote_is_what_nft_lists() {
     let mut tables = tables(&namespace, everything());
     all_of_a_service(&mut tables);
     tables.service(&service("none", &["10.96.0.11"])).sync();
-    tables.assert_mended();
+    tables.assert_repaired();
     let counter = |zone| format!("zone-{}", tables.reader.zone_name(zone).unwrap());
     let ours = text::tables(tables.kernel.desired(), &tables.options, &tables.ranges, &counter);
     for family in ["ip", "ip6"] {
@@ -124,7 +124,7 @@ fn a_chain_that_is_used_again_is_not_swept() {
     with_endpoints(&mut second, 4);
     second.sync();
     second.kernel.remove_unused().unwrap();
-    second.assert_mended();
+    second.assert_repaired();
 }
 
 /// B: a second process finds the table and writes nothing; other options replace it.
@@ -145,16 +145,16 @@ fn a_restart_takes_over_and_an_upgrade_replaces() {
     assert_eq!(second.start(), FoundTables::Ours);
     // Only the probe for owners, and the claim.
     assert_eq!(generation(&namespace), before + 2);
-    second.assert_mended();
+    second.assert_repaired();
     drop(second);
     let mut third = tables(&namespace, Options { mark: 1 << 20, ..everything() });
     all_of_a_service(&mut third);
     assert_eq!(third.start(), FoundTables::Other);
-    third.assert_mended();
+    third.assert_repaired();
 }
 
 #[test]
-fn a_restart_mends_what_has_changed_meanwhile() {
+fn a_restart_repairs_what_has_changed_meanwhile() {
     let namespace = Namespace::new("meanwhile").unwrap();
     let mut first = tables(&namespace, everything());
     all_of_a_service(&mut first);
@@ -163,9 +163,9 @@ fn a_restart_mends_what_has_changed_meanwhile() {
     let mut second = tables(&namespace, everything());
     second.service(&service("new", &["10.96.0.21"])).slice(&slice("new", "new-1", &pods(5)));
     assert_eq!(second.start(), FoundTables::Ours);
-    second.assert_mended();
+    second.assert_repaired();
     second.kernel.remove_unused().unwrap();
-    second.assert_mended();
+    second.assert_repaired();
     let listed = nft(&namespace, &["list", "table", "ip", "zonewise"]);
     assert!(listed.contains("clusterip-5") && !listed.contains("clusterip-3"), "{listed}");
 }
@@ -178,7 +178,7 @@ fn a_restart_does_not_forget_the_addresses_of_nodeports() {
     let mut first = tables(&namespace, everything());
     first.kernel = first.kernel.with_nodeport_ips(listed());
     all_of_a_service(&mut first);
-    first.sync().assert_mended();
+    first.sync().assert_repaired();
     drop(first);
     let mut second = tables(&namespace, everything());
     second.kernel = second.kernel.with_nodeport_ips(listed());
@@ -206,7 +206,7 @@ fn a_flush_of_all_rules_leaves_ours_alone() {
     all_of_a_service(&mut tables);
     tables.sync();
     nft(&namespace, &["flush", "ruleset"]);
-    tables.assert_mended();
+    tables.assert_repaired();
 }
 
 #[derive(Clone, Debug)]
@@ -296,7 +296,7 @@ proptest! {
         }
         tables.sync();
         tables.kernel.remove_unused().unwrap();
-        prop_assert_eq!(tables.kernel.mend().unwrap(), Mended::default());
+        prop_assert_eq!(tables.kernel.repair().unwrap(), Repaired::default());
     }
 }
 
@@ -330,7 +330,7 @@ fn counters_of_zones_that_nothing_names_are_removed() {
     forget(&mut tables);
     assert_eq!(counters().len(), 1, "{:?}", counters());
     // Another zone gets the number, and its own counter.
-    tables.slice(&in_zones(&["a", "c"])).sync().assert_mended();
+    tables.slice(&in_zones(&["a", "c"])).sync().assert_repaired();
     assert_eq!(counters().len(), 2, "{:?}", counters());
     assert!(counters().iter().any(|line| line.contains("zone-c")), "{:?}", counters());
 }

@@ -165,7 +165,7 @@ fn tables_that_are_written_in_parts_have_no_hooks_before_their_end() {
     add(&mut first, true);
     assert!(hooks(&namespace) > 0);
     first.kernel.remove_unused().unwrap();
-    first.assert_mended();
+    first.assert_repaired();
 
     let mut second = tables(&namespace);
     assert!(
@@ -188,5 +188,5 @@ fn tables_that_were_left_in_the_middle_are_completed_by_the_next_process() {
     note(&mut second, "two", 2);
     assert_eq!(second.start(), FoundTables::Ours);
     assert!(hooks(&namespace) > 0);
-    second.assert_mended();
+    second.assert_repaired();
 }

@@ -67,7 +67,7 @@ fn shares_are_kept_by_the_kernel() {
     ];
     let shares = r#"{"v":1,"endpoints":{"a":1,"b":1},"from":{"a":{"a":0.75,"b":0.25},"b":{"a":0.25,"b":0.75}}}"#;
     let object = annotated(slice("svc", "svc-1", &members), "zonewise.dev/zone-shares", shares);
-    cluster.tables.slice(&both_protocols(object)).sync().assert_mended();
+    cluster.tables.slice(&both_protocols(object)).sync().assert_repaired();
     let (here, _) = counted(&cluster);
     // Six standard deviations around 150 of 200.
     assert!((113..=187).contains(&here), "{here} of {TRIES}");

@@ -30,7 +30,7 @@ fn d4_policies_decide_who_is_reached_and_masqueraded() {
         4,
         json!({"internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local"}),
     ));
-    cluster.tables.sync().assert_mended();
+    cluster.tables.sync().assert_repaired();
     // source, Service, ClusterIP, NodePort and load balancer; M: masqueraded.
     let rows = [
         ("pod", 1, "here there", "here there M"),
@@ -203,7 +203,7 @@ fn source_ranges_are_for_load_balancers_alone() {
     let v6_nodes = format!("{}/64", cluster.n1.v6);
     let ranges = json!({"loadBalancerSourceRanges": [nodes, "203.0.113.0/25", "203.0.113.0/28", v6_inside, v6_nodes]});
     cluster.offer(&full("svc1", 1, ranges));
-    cluster.tables.sync().assert_mended();
+    cluster.tables.sync().assert_repaired();
     for v6 in FAMILIES {
         let responses = |from: &_, to| cluster.answers(from, to, 2).text();
         assert!(
@@ -260,7 +260,7 @@ fn session_affinity_lasts_its_time_and_no_longer() {
     };
     cluster.offer(&full("long", 1, sticky(100)));
     cluster.offer(&full("short", 2, sticky(1)));
-    cluster.tables.sync().assert_mended();
+    cluster.tables.sync().assert_repaired();
     for v6 in FAMILIES {
         for to in [cluster_ip(1, v6), vip(1, v6), node_port(&cluster.n1, 1, v6)] {
             for from in [&cluster.caller.namespace, &cluster.client.namespace] {
@@ -391,7 +391,7 @@ fn localhost_nodeports_answer_when_asked_for() {
         }
         cluster.offer(&full("svc1", 1, json!({})));
         cluster.offer(&full("svc2", 2, json!({"externalTrafficPolicy": "Local"})));
-        cluster.tables.sync().assert_mended();
+        cluster.tables.sync().assert_repaired();
         let expected = if localhost_nodeports { "here there" } else { "refused" };
         for port in [30_001, 30_002] {
             let responses =

@@ -95,7 +95,7 @@ fn a_hundred_ports_with_weights_need_at_most_60_000_elements() {
     let text = shares([13, 24, 24], [0.391_111, 0.321_234, 0.287_655]);
     let object = annotated(ports(slice("web", "web-1", &all), &offered), SHARES, &text);
     tables.service(&load_balancer("web", "10.96.0.10", "198.51.100.1", 1..101)).slice(&object);
-    tables.sync().assert_mended();
+    tables.sync().assert_repaired();
     let (elements, chains) = (elements(&namespace), chain_names(&namespace).len());
     eprintln!(
         "100 ports × 3 addresses × 61 endpoints with weights: {elements} elements, {chains} chains"
@@ -205,7 +205,7 @@ fn shares_of_three_zones_are_kept_by_the_kernel() {
     let text = shares([1, 2, 3], [0.5, 0.3, 0.2]);
     let object = annotated(slice("svc", "svc-1", &members), SHARES, &text);
     cluster.tables.service(&full("svc", 1, json!({}))).slice(&both_protocols(object));
-    cluster.tables.sync().assert_mended();
+    cluster.tables.sync().assert_repaired();
     let counts = probe_tcp_many(&cluster.caller.namespace, cluster_ip(1, false), TRIES, LONG);
     assert_eq!(counts.values().sum::<usize>(), TRIES, "{counts:?}");
     for pod in &pods {
@@ -237,7 +237,7 @@ fn weights_hold_at_every_address_from_everywhere() {
             cluster.tables.slice(&both_protocols(annotated(object, SHARES, &text)));
         }
     }
-    cluster.tables.sync().assert_mended();
+    cluster.tables.sync().assert_repaired();
     let sources = [
         ("pod", cluster.caller.namespace.clone()),
         ("node", cluster.n1.namespace.clone()),
@@ -286,7 +286,7 @@ fn clients_stay_with_their_endpoint_whatever_its_weight() {
     cluster.tables.slice(&both_protocols(object)).sync();
     let from = cluster.caller.namespace.clone();
     let first = probe_tcp(&from, cluster_ip(1, false), LONG).to_string();
-    cluster.tables.slice(&both_protocols(uneven)).sync().assert_mended();
+    cluster.tables.slice(&both_protocols(uneven)).sync().assert_repaired();
     let counts = probe_tcp_many(&from, cluster_ip(1, false), 50, LONG);
     assert_eq!(counts, BTreeMap::from([(first, 50)]));
 }
@@ -327,7 +327,7 @@ fn no_connection_fails_while_weights_or_the_layout_change() {
         let old = std::mem::replace(&mut cluster.tables, upgraded);
         drop(old);
         assert_eq!(cluster.tables.start(), FoundTables::Other);
-        cluster.tables.assert_mended();
+        cluster.tables.assert_repaired();
         assert!(probe_tcp(&from, cluster_ip(1, false), PROBE_TIMEOUT).name().is_some());
         done.store(true, Ordering::Relaxed);
         let counts = probes.join().unwrap();

@@ -1,4 +1,4 @@
-//! Zones that are being emptied: which endpoints are set aside, what the others get then, and what is left alone.
+//! Zones that are being emptied: which endpoints are taken out of use, what the others get then, and what is left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,8 +70,8 @@ fn ready(cluster: &TestCluster) -> BTreeMap<String, usize> {
     counts
 }
 
-/// The addresses of endpoints that are set aside.
-fn set_aside(cluster: &TestCluster) -> BTreeSet<String> {
+/// The addresses of endpoints that are taken out of use.
+fn out_of_use(cluster: &TestCluster) -> BTreeSet<String> {
     let aside = |one: &Endpoint| {
         let conditions = &one.conditions;
         (conditions.ready, conditions.serving, conditions.terminating)
@@ -145,7 +145,7 @@ fn a_zone_is_emptied_step_by_step_and_no_endpoint_gets_more_than_in_the_end() {
             let context = format!("{routing:?} at {percent} %");
             assert_eq!(counts.get("a").copied().unwrap_or(0), left, "{context}");
             assert_eq!((counts["b"], counts["c"]), (4, 4), "{context}");
-            let now = (set_aside(&cluster), load_of(&cluster, "a"));
+            let now = (out_of_use(&cluster), load_of(&cluster, "a"));
             assert_eq!(now.0.len(), 4 - left, "{context}");
             assert!(last.0.is_subset(&now.0), "{context}: each step sets more of the same aside");
             assert!(now.1 <= last.1 + 1e-9, "{context}: {} after {}", now.1, last.1);
@@ -166,7 +166,7 @@ fn with_routing_by_location_the_other_zones_serve_the_clients_of_the_zone_as_wel
     let mut cluster = cluster(("trafficDistribution", "PreferClose"), [2, 2, 2]);
     assert_eq!(cluster.hints(), map([("a", 2), ("b", 2), ("c", 2)]));
     at(&mut cluster, 50);
-    // The endpoint of zone a that is set aside has no hint.
+    // The endpoint of zone a that is taken out of use has no hint.
     assert_eq!(cluster.hints(), map([("a", 1), ("b+a", 2), ("c+a", 2)]));
     at(&mut cluster, 0);
     assert_eq!(cluster.hints(), map([("b+a", 2), ("c+a", 2)]));
@@ -249,7 +249,7 @@ fn a_pod_that_comes_meanwhile_is_counted_and_one_that_is_not_ready_is_not() {
     let one = cluster.pods.values_mut().find(|pod| pod["spec"]["nodeName"] == "node-a").unwrap();
     one["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
     cluster.sync();
-    assert_eq!((ready(&cluster)["a"], set_aside(&cluster).len()), (2, 1), "half of three, up");
+    assert_eq!((ready(&cluster)["a"], out_of_use(&cluster).len()), (2, 1), "half of three, up");
 }
 
 #[test]
@@ -347,7 +347,7 @@ proptest! {
         let expected = if moves { (there(&before) * usize::from(percent)).div_ceil(100) } else { there(&before) };
         prop_assert_eq!(there(&now), expected);
         prop_assert_eq!(elsewhere(&now), elsewhere(&before));
-        prop_assert_eq!(set_aside(&cluster).len(), there(&before) - expected);
+        prop_assert_eq!(out_of_use(&cluster).len(), there(&before) - expected);
         prop_assert_eq!(now.values().sum::<usize>() == 0, before.values().sum::<usize>() == 0);
         if let Some(prospect) = cluster.prospect("a") {
             prop_assert!(prospect.growth().is_finite() && prospect.after > 0.0);
@@ -359,6 +359,6 @@ proptest! {
         }
         at(&mut cluster, 100);
         prop_assert_eq!(ready(&cluster), before);
-        prop_assert!(set_aside(&cluster).is_empty());
+        prop_assert!(out_of_use(&cluster).is_empty());
     }
 }

@@ -111,7 +111,7 @@ pub const TABLE: [Entry; 15] = [
         summary: "one zone hint per endpoint in proportion to capacity, or none (KEP-2433)",
         parameters: &[Parameter {
             name: "upstream",
-            summary: "1: first decisions exactly as the reference, one threshold to keep hints",
+            summary: "1: first decisions exactly as the built-in controller, one threshold to keep hints",
             default: Some(0.0),
             max: 1.0,
             whole: true,

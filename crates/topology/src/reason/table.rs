@@ -188,7 +188,7 @@ define_reasons! {
     conditions {
         SecondWriter => Setting,
             "another controller writes the slices of this Service too",
-            "stop one of the two; the built-in controller with --controllers=*,-endpointslice-controller";
+            "stop one of the two; to stop the built-in one, start kube-controller-manager with --controllers=*,-endpointslice-controller";
         NoProxyReports => Setting,
             "no proxy reports what it has applied",
             "run the zonewise proxy; with other proxies, ignore this condition";
@@ -200,9 +200,9 @@ define_reasons! {
             NOTHING_TO_DO;
         AddressRefused => Setting,
             "the Service does not get an address and port that it asks for",
-            "use another address or port; the page Proxy (Who has an address) says who gets one that several ask for";
+            "use another address or port; docs/proxy.md#who-has-an-address says which Service gets an address that several ask for";
         RefusedByKernel => Failed,
-            "the kernel of a node refuses the rules of this Service; the rules from before stay in place",
+            "the kernel of a node rejects the rules of this Service; the rules from before stay in place",
             "find the node in zonewise.dev/refused on the Leases in zonewise-system and read the log of its proxy, which tries again every minute";
         FailedToStartServiceHealthcheck => Failed,
             "a node cannot open the health check port of the Service, so load balancers skip the node",
@@ -227,7 +227,7 @@ define_reasons! {
             NOTHING_TO_DO;
         ZoneBeingEmptied => Setting,
             "a zone with endpoints of this Service is being emptied, so that other zones serve its clients",
-            "nothing to do; give the zone its traffic back when it is to have it";
+            "nothing to do; `zonewise restore ZONE` gives the zone its traffic back";
         EvacuationMoving => InForce,
             "the zone is being emptied: new connections leave it step by step",
             NOTHING_TO_DO;
@@ -253,7 +253,7 @@ define_reasons! {
     // What the shares of a Service's zones are taken from, where its demand is measured.
     demand {
         DemandMeasured { connections: u64, weight: f64 } => InForce,
-            "zones count by the connections that proxies have counted from them",
+            "the traffic of each zone is estimated from the connections that proxies have counted",
             NOTHING_TO_DO,
             figures(connections, weight) format!(
                 "{}, weight {}",
@@ -261,22 +261,22 @@ define_reasons! {
                 percent(weight)
             );
         DemandChangeLimited { weight: f64 } => InForce,
-            "the demand of zones changes faster, or more often, than shares may change; they follow",
-            "nothing to do if demand has jumped; if this persists, demand swings, and shares keep to its mean",
+            "demand changes faster, or more often, than zone shares may be rewritten; the shares follow with a delay",
+            "nothing to do if demand has jumped once; if this persists, demand goes up and down, and the shares follow its average",
             figures(weight) format!("weight {}", percent(weight));
         DemandOfOneNode { part: f64 } => InForce,
-            "one node reports most of the connections; what is above three quarters counts by capacity",
+            "one node reports more than three quarters of the connections; the rest above that is estimated from the capacity of nodes",
             "nothing to do if the Service has its clients on one node; otherwise look at the proxy of that node",
             figures(part) percent(part);
         TooFewConnections { connections: u64, enough: u64 } => Setting,
-            "too few connections were counted, so zones count mostly by their capacity",
+            "too few connections were counted, so the traffic of each zone is estimated mostly from its capacity",
             "nothing to do; measured demand comes into force with more connections",
             figures(connections, enough) format!(
-                "{}, {enough} for half of the weight",
+                "{}; with {enough}, measurement and capacity have the same weight",
                 counted(connections, "connection")
             );
         DemandTooOld { seconds: u64 } => Setting,
-            "no connections were counted for a while, so zones go back to counting by their capacity",
+            "no connections were counted for a while, so the traffic of each zone is estimated from its capacity again",
             "nothing to do if the Service is not used; otherwise check that its proxies report",
             figures(seconds) counted(seconds, "second");
     }
@@ -299,11 +299,11 @@ define_reasons! {
                 percent(in_zone)
             );
         WeightsOverBudget { asked: u64, limit: u64 } => Fallback,
-            "the Service asks for more kernel elements than it may have with weights, so each endpoint of its shares has the same chance",
+            "the Service needs more nftables elements than its limit, so its weights are dropped: each endpoint of its shares has the same chance",
             "use fewer ports, addresses or endpoints, or raise serviceElements or nodeElements of the proxy",
             figures(asked, limit) format!("{asked} elements, at most {limit}");
         AddressesOverBudget { asked: u64, limit: u64 } => Failed,
-            "the Service asks for more kernel elements than it may have, so its addresses of the lowest rank are not served",
+            "the Service needs more nftables elements than its limit, so some of its addresses are not served: external IPs first, ClusterIPs last",
             "use fewer ports, addresses or endpoints, or raise serviceElements or nodeElements of the proxy",
             figures(asked, limit) format!("{asked} elements, at most {limit}");
         ZoneSubset => InForce,

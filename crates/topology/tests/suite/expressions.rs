@@ -268,13 +268,13 @@ const REFUSED: [(Kind, &str, &str); 28] = [
     (
         ZoneShares,
         "{zone.name: zone.endpoints / zone.expected}",
-        "line 1, column 28: `/` does not go with int and double; write double(…) around the int\n  \
+        "line 1, column 28: `/` cannot be applied to int and double; write double(…) around the int\n  \
              | {zone.name: zone.endpoints / zone.expected}\n  |                            ^",
     ),
     (
         ZoneShares,
         "zone.endpoints > 'x' ? {} : {}",
-        "line 1, column 16: `>` does not go with int and string\n  \
+        "line 1, column 16: `>` cannot be applied to int and string\n  \
              | zone.endpoints > 'x' ? {} : {}\n  |                ^",
     ),
     (
@@ -301,13 +301,13 @@ const REFUSED: [(Kind, &str, &str); 28] = [
     (
         EndpointZones,
         "{'a': 1}.map(key, key)",
-        "line 1, column 10: only lists can be gone through, not map to int\n  \
+        "line 1, column 10: only lists can be iterated, not map to int\n  \
              | {'a': 1}.map(key, key)\n  |          ^",
     ),
     (
         EndpointZones,
         "zones.filter(z, z == zones[0]).map(z, z.name)",
-        "line 1, column 19: `==` does not go with zone and zone\n  \
+        "line 1, column 19: `==` cannot be applied to zone and zone\n  \
              | zones.filter(z, z == zones[0]).map(z, z.name)\n  |                   ^",
     ),
     (
@@ -367,11 +367,11 @@ fn d17_what_is_too_expensive_is_refused() {
     let rows: [(&str, &str); 6] = [
         (
             "zones.filter(a, zones.exists(b, zones.exists(c, c.nodes > a.nodes))).map(a, a.name)",
-            "line 1, column 7: goes through the zones more than two deep",
+            "line 1, column 7: loops over zones are nested more than two deep",
         ),
         (
             "zones.map(a, zones.map(b, zones)).map(x, endpoint.zone)",
-            "line 1, column 7: goes through the zones more than two deep",
+            "line 1, column 7: loops over zones are nested more than two deep",
         ),
         (
             &doubled,
@@ -395,8 +395,8 @@ fn d17_hostile_texts_are_refused() {
     let nested = |open: &str, close: &str, times| open.repeat(times) + "1" + &close.repeat(times);
     let rows = [
         ("x".repeat(1 << 20), "1048576 bytes of text; at most 4096 are allowed"),
-        ("[".repeat(4096), "more than 500 words and signs"),
-        ("1 in ".repeat(800), "more than 500 words and signs"),
+        ("[".repeat(4096), "more than 500 tokens"),
+        ("1 in ".repeat(800), "more than 500 tokens"),
         (nested("(", ")", 200), "nested more than 24 deep"),
         (nested("[", "]", 200), "nested more than 24 deep"),
         (nested("!(", ")", 100), "nested more than 24 deep"),
@@ -409,7 +409,7 @@ fn d17_hostile_texts_are_refused() {
         ("\u{1b}[31m".to_owned(), "cannot read '\\u{1b}'"),
         ("[\"\u{202e}\u{0}\"]\u{0}".to_owned(), "cannot read '\\u{0}'"),
         ("['\\ud800']".to_owned(), "invalid string literal"),
-        ("{'a': 1, 'a': 2}.map(x, x)".to_owned(), "only lists can be gone through"),
+        ("{'a': 1, 'a': 2}.map(x, x)".to_owned(), "only lists can be iterated"),
         ("9223372036854775808".to_owned(), "invalid int literal"),
         ("// nothing".to_owned(), "the expression ends too early"),
     ];
@@ -710,7 +710,7 @@ proptest! {
     ) {
         let compiled = Expression::compile("example.com/test", kind, &text);
         if let Err(error) = &compiled {
-            let refused_for_a_reason = ["never works", "too expensive", "more than two deep", "more than 500 words"];
+            let refused_for_a_reason = ["never works", "too expensive", "more than two deep", "more than 500 tokens"];
             prop_assert!(refused_for_a_reason.iter().any(|why| error.to_string().contains(why)), "{}", error);
         }
         let Ok(expression) = compiled else { return Ok(()) };

@@ -39,7 +39,7 @@ pub(crate) struct Check {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Format {
-    /// A line per check, and how to mend what did not pass
+    /// A line per check, and how to fix what did not pass
     Table,
     /// JSON
     Json,

@@ -41,10 +41,10 @@ pub(crate) struct Evacuate {
     #[arg(long)]
     yes: bool,
     /// After this time the zone gets its traffic back, whatever happens
-    #[arg(long = "for", value_name = "DURATION", default_value = "1h")]
+    #[arg(long = "for", value_name = "TIME", default_value = "1h")]
     lasting: ConfigDuration,
     /// The least time between two steps; whole seconds
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    #[arg(long, value_name = "TIME", default_value = "30s")]
     step: ConfigDuration,
     /// The most that the busiest endpoint of a Service may get, in percent of what it gets now
     #[arg(long, value_name = "PERCENT", default_value_t = LIMIT_PERCENT,
@@ -212,7 +212,7 @@ fn run_async(work: impl Future<Output = Result<()>>) -> Result<()> {
 fn explained(error: ApiError) -> anyhow::Error {
     match error {
         ApiError::NotFound(message) => anyhow::anyhow!(
-            "this cluster does not know ZoneEvacuations ({message}); install the chart with controller.mode=controller, \
+            "the CustomResourceDefinition of ZoneEvacuations is not installed ({message}); install the chart with controller.mode=controller, \
              or apply deploy/controller/crd.yaml"
         ),
         other => other.into(),

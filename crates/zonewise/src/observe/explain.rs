@@ -49,7 +49,7 @@ pub(crate) struct Explain {
         conflicts_with = "service"
     )]
     sort: Sort,
-    /// Read again and show what has changed, every 5 s or as often as is said, until Ctrl-C
+    /// Read again every TIME (5s if none is given) and show what has changed, until Ctrl-C
     #[arg(short, long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s")]
     watch: Option<ConfigDuration>,
     /// Output format

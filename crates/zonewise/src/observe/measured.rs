@@ -18,13 +18,13 @@ pub(crate) struct PrometheusFlags {
     /// Prometheus that scrapes the proxies, such as http://127.0.0.1:9090
     #[arg(long, value_name = "URL")]
     prometheus: Option<String>,
-    /// File with a bearer token for it
+    /// File with a bearer token for Prometheus
     #[arg(long, value_name = "FILE", requires = "prometheus")]
     prometheus_token_file: Option<PathBuf>,
-    /// File with the certificates of authorities for it
+    /// PEM file with the CA certificates that verify Prometheus
     #[arg(long, value_name = "FILE", requires = "prometheus")]
     prometheus_ca_file: Option<PathBuf>,
-    /// Tenant of it, the header X-Scope-OrgID
+    /// Tenant, sent to Prometheus in the header X-Scope-OrgID
     #[arg(long, value_name = "NAME", requires = "prometheus")]
     prometheus_tenant: Option<String>,
 }

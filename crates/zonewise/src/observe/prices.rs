@@ -56,7 +56,7 @@ pub(crate) struct PriceFlags {
     bytes: Option<PathBuf>,
     #[command(flatten)]
     prometheus: PrometheusFlags,
-    /// The last so much time of the Prometheus is projected to a month
+    /// Period of Prometheus' data from which a month is projected
     #[arg(long, value_name = "TIME", default_value = "24h", requires = "prometheus")]
     window: ConfigDuration,
 }

@@ -42,7 +42,7 @@ pub(crate) struct Source {
     /// Only this namespace; also the namespace of a Service given without one
     #[arg(short = 'n', long, value_name = "NAME", add = ArgValueCompleter::new(namespaces))]
     pub(crate) namespace: Option<String>,
-    /// All namespaces; the same as no namespace
+    /// All namespaces; this is the default without -n
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub(super) all_namespaces: bool,
     /// Continue without objects that cannot be read, instead of stopping

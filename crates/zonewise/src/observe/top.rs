@@ -39,7 +39,7 @@ pub(crate) struct TopArgs {
     namespace: Option<String>,
     #[command(flatten)]
     prometheus: PrometheusFlags,
-    /// Time that is looked at: between two readings of the proxies [default: 10s], or the last so much time of a
+    /// Period that is shown: the time between two readings of the proxies [default: 10s], or the latest period in
     /// Prometheus [default: 5m]
     #[arg(long, value_name = "TIME")]
     window: Option<ConfigDuration>,
@@ -48,7 +48,7 @@ pub(crate) struct TopArgs {
     /// What Services are sorted by
     #[arg(long, value_enum, value_name = "BY", default_value = "crossing")]
     sort: Sort,
-    /// Read again and show what has changed, every 5 s or as often as is said, until Ctrl-C
+    /// Read again every TIME (5s if none is given) and show what has changed, until Ctrl-C
     #[arg(short, long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s")]
     watch: Option<ConfigDuration>,
     /// Output format

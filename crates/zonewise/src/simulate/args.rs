@@ -55,7 +55,7 @@ pub(crate) struct Input {
     /// [default: kep-small]
     #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["zones", "nodes", "endpoints", "random"])]
     pub(crate) dataset: Option<String>,
-    /// Generate inputs with so many zones
+    /// Generate inputs with this number of zones
     #[arg(long, value_name = "N", requires_all = ["nodes", "endpoints"])]
     pub(crate) zones: Option<usize>,
     /// Nodes per zone: a number or a range such as 1..10 or 10..100:10
@@ -64,7 +64,7 @@ pub(crate) struct Input {
     /// Endpoints per zone, likewise
     #[arg(long, value_name = "RANGE", requires_all = ["zones", "nodes"])]
     pub(crate) endpoints: Option<NumberRange>,
-    /// Draw so many random inputs from the ranges instead of taking all combinations
+    /// Draw this number of random inputs from the ranges instead of taking all combinations
     #[arg(long, value_name = "ROWS", requires = "zones")]
     pub(crate) random: Option<u64>,
     /// Seed of the random inputs: the same seed gives the same inputs

@@ -12,7 +12,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_zonewise");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Three Services with different routing. The lab compares an endpoint with its fair share among all Pods, those that
-/// are set aside included; the limit of an evacuation is 160 % of that, where routing is even before.
+/// are taken out of use included; the limit of an evacuation is 160 % of that, where routing is even before.
 const UNDER_LOAD: &str = "
 title: A zone is emptied
 cluster: {zones: [{name: a, nodes: 2}, {name: b, nodes: 2}, {name: c, nodes: 2}]}
@@ -120,11 +120,11 @@ async fn the_command_says_what_it_would_mean_and_what_stands_in_the_way() {
     let (code, out, err) = run_async(&["evacuate", "a"], &kubeconfig).await;
     let expected = "\
 Emptying zone a
-SERVICE      NOTE                                                         IN ZONE  ELSEWHERE  BUSIEST ENDPOINT
+SERVICE      NOTE                                                         ENDPOINTS IN ZONE  ELSEWHERE  BUSIEST ENDPOINT
 default/web                                                                     2          4             150 %
 default/db   stays: no ready endpoint outside the zone serves the same ports        1          0             100 %
 
-The other zones can take it: 2 endpoints of 2 Services would be set aside, and no endpoint elsewhere would get more than 160 % of now.
+The other zones can take it: 2 endpoints of 2 Services would be taken out of use, and no endpoint elsewhere would get more than 160 % of its present load.
 Nothing was changed; add --yes to do it.
 ";
     let spaces = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -165,7 +165,10 @@ async fn a_cluster_that_does_not_know_evacuations_is_named_as_the_cause() {
     let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
     let (code, _, err) = run_async(&["evacuate", "a", "--yes"], &kubeconfig).await;
     assert_eq!(code, 1, "{err}");
-    assert!(err.contains("this cluster does not know ZoneEvacuations"), "{err}");
+    assert!(
+        err.contains("the CustomResourceDefinition of ZoneEvacuations is not installed"),
+        "{err}"
+    );
     assert!(err.contains("deploy/controller/crd.yaml"), "{err}");
 }
 

@@ -148,8 +148,7 @@ fn init_only_leaves_the_size_of_the_machines_conntrack_table_to_the_machine() {
         let warnings: Vec<_> = said.lines().filter(|line| line.contains(SIZE)).collect();
         assert_eq!(warnings.len(), usize::from(size > machines), "{size}: {said}");
         let complete = |line: &&str| {
-            line.contains(&format!("should be {size}"))
-                && line.contains("conntrack.maxPerCore to 0")
+            line.contains(&format!(" to {size}:")) && line.contains("conntrack.maxPerCore to 0")
         };
         assert!(warnings.iter().all(complete), "{said}");
         assert_eq!(node.read_sysctl(ESTABLISHED).unwrap().trim(), seconds);

@@ -83,7 +83,7 @@ fn every_fault_of_guard_mode_is_found_with_its_fix() {
             },
             "guard-policy",
             FAILED,
-            &["does not know ZoneAllocations", "kubectl apply -f deploy/guard/crd.yaml"],
+            &["ZoneAllocations is not installed", "kubectl apply -f deploy/guard/crd.yaml"],
         ),
         (
             |s| {
@@ -92,7 +92,7 @@ fn every_fault_of_guard_mode_is_found_with_its_fix() {
             },
             "guard-policy",
             FAILED,
-            &["no MutatingAdmissionPolicy zonewise-guard", "hints of the floor", "1.36"],
+            &["no MutatingAdmissionPolicy zonewise-guard", "spec.trafficDistribution", "1.36"],
         ),
         (
             |s| {

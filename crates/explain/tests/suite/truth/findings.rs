@@ -332,7 +332,7 @@ fn slices_of_others_without_hints_turn_zone_routing_off_and_no_advice_ignores_th
 }
 
 #[test]
-fn where_two_faults_meet_both_are_mended() {
+fn where_two_faults_meet_both_are_repaired() {
     // The value is misspelt, and nothing is known of the CPU of a node.
     let mut cluster = Cluster::recorded("R8-basis");
     for object in cluster.objects.iter_mut().filter(|object| object["kind"] == "Service") {
@@ -391,7 +391,7 @@ fn advice_counts_new_pods_in_every_address_family() {
             "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}],
         },
     });
-    // One more Pod in b mends IPv4. It also has an IPv6 address, and three endpoints are too few there.
+    // One more Pod in b repairs IPv4. It also has an IPv6 address, and three endpoints are too few there.
     let cluster = Cluster::of(vec![
         node("a1", "a", "7"),
         node("b1", "b", "9500m"),

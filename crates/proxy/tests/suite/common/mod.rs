@@ -160,9 +160,9 @@ impl Tables {
     }
 
     /// What is in the kernel is exactly what should be.
-    pub(crate) fn assert_mended(&mut self) {
-        let mended = self.kernel.mend().unwrap();
-        assert!(mended.is_clean(), "{mended:?}");
+    pub(crate) fn assert_repaired(&mut self) {
+        let repaired = self.kernel.repair().unwrap();
+        assert!(repaired.is_clean(), "{repaired:?}");
     }
 }
 

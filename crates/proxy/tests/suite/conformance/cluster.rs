@@ -162,7 +162,7 @@ impl ConformanceCluster {
     pub(crate) fn assert_clean(&mut self) {
         self.each(|tables| {
             tables.kernel.remove_unused().unwrap();
-            tables.assert_mended();
+            tables.assert_repaired();
         });
     }
 

@@ -97,7 +97,7 @@ impl<'s> Checker<'s> {
 
     /// Of what grows faster than the square of the zones.
     fn too_fast<T>(&self, node: &IdedExpr, bound: Option<T>) -> Result<T, Problem> {
-        bound.ok_or_else(|| self.problem(node, "goes through the zones more than two deep"))
+        bound.ok_or_else(|| self.problem(node, "loops over zones are nested more than two deep"))
     }
 
     fn node(&mut self, node: &'s IdedExpr) -> Known {
@@ -110,7 +110,7 @@ impl<'s> Checker<'s> {
             Expr::Call(call) => self.call(node, call)?,
             Expr::Comprehension(inner) => self.comprehension(node, inner)?,
             Expr::Struct(_) | Expr::Unspecified => {
-                return Err(self.problem(node, "messages cannot be made here"));
+                return Err(self.problem(node, "message literals are not supported"));
             }
         };
         Ok((kind, steps.plus(Bound::ONE)))
@@ -176,7 +176,7 @@ impl<'s> Checker<'s> {
         let mut total = (Type::Nothing, Bound::NONE);
         for entry in entries {
             let EntryExpr::MapEntry(entry) = &entry.expr else {
-                return Err(self.problem(node, "messages cannot be made here"));
+                return Err(self.problem(node, "message literals are not supported"));
             };
             let (key, key_steps) = self.node(&entry.key)?;
             if !matches!(key, Type::Text(_)) {
@@ -232,7 +232,7 @@ impl<'s> Checker<'s> {
         let (range, range_steps) = self.node(&inner.iter_range)?;
         let Type::List(length, element) = range else {
             // The order of a map's keys is not fixed, and results must not depend on chance.
-            let message = format!("only lists can be gone through, not {range}");
+            let message = format!("only lists can be iterated, not {range}");
             return Err(self.problem(node, message));
         };
         let name = inner.iter_var.as_str();

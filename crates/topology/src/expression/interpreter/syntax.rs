@@ -7,7 +7,7 @@ use super::problem::Problem;
 
 /// The longest text.
 pub(super) const MAX_BYTES: usize = 4096;
-/// The most words and signs. Each can make the tree one level deeper (`1+1+1…`), and walking the
+/// The most tokens. Each can make the tree one level deeper (`1+1+1…`), and walking the
 /// tree takes stack for each level: this much fits into half a MiB.
 const MAX_WORDS: usize = 500;
 /// The deepest nesting of brackets and conditions. The parser uses far more stack for these.
@@ -67,7 +67,7 @@ fn check_size(text: &str) -> Result<(), Problem> {
         in_word = is_word(letter);
         words += usize::from(!goes_on);
         if words > MAX_WORDS {
-            let message = format!("more than {MAX_WORDS} words and signs");
+            let message = format!("more than {MAX_WORDS} tokens");
             return Err(Problem::at(at, message));
         }
     }

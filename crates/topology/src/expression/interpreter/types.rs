@@ -217,13 +217,13 @@ fn refusal(name: &str, on_value: bool, given: &[Type]) -> String {
     let int = |kind: &Type| matches!(kind, Type::Int | Type::Number);
     let double = |kind: &Type| matches!(kind, Type::Double | Type::Number);
     if given.iter().any(int) && given.iter().any(double) && given.iter().all(Type::is_number) {
-        format!("{shown} does not go with {types}; write double(…) around the int")
+        format!("{shown} cannot be applied to {types}; write double(…) around the int")
     } else if given.is_empty() {
         format!("{shown} needs a value")
     } else if on_value {
         format!("{shown} cannot be called on {types}")
     } else {
-        format!("{shown} does not go with {types}")
+        format!("{shown} cannot be applied to {types}")
     }
 }
 

@@ -119,7 +119,7 @@ async fn without_the_api_server_the_page_says_so_and_keeps_what_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_connection_is_shown_and_mended() {
+async fn a_lost_connection_is_shown_and_repaired() {
     let (cluster, _controller) = cluster().await;
     let kubeconfig = cluster.kubeconfig(User::Observer).unwrap();
     let arguments = ["--kubeconfig", kubeconfig.to_str().unwrap()];

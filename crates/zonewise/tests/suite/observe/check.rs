@@ -1,5 +1,5 @@
 //! `zonewise check` on a real API server, with the rights of those who only look: everything in order, then one fault after
-//! the other, made on purpose and mended again.
+//! the other, made on purpose and repaired again.
 
 use std::process::Command;
 
@@ -155,23 +155,23 @@ fn proxies(pods: usize) -> String {
     status("daemonset/zonewise-proxy", &value.to_string())
 }
 
-/// What is done wrong, the check that finds it, words that it says, and what mends it.
+/// What is done wrong, the check that finds it, words that it says, and what repairs it.
 struct Fault {
     broken_by: Vec<String>,
     check: &'static str,
     state: &'static str,
     words: &'static [&'static str],
-    mended_by: Vec<String>,
+    repaired_by: Vec<String>,
 }
 
 fn fault(
     broken_by: &[&str],
     (check, state): (&'static str, &'static str),
     words: &'static [&'static str],
-    mended_by: &[&str],
+    repaired_by: &[&str],
 ) -> Fault {
     let all = |commands: &[&str]| commands.iter().map(|one| (*one).to_owned()).collect();
-    Fault { broken_by: all(broken_by), check, state, words, mended_by: all(mended_by) }
+    Fault { broken_by: all(broken_by), check, state, words, repaired_by: all(repaired_by) }
 }
 
 fn renew(lease: &str, time: &str) -> String {
@@ -278,7 +278,7 @@ fn faults() -> Vec<Fault> {
         fault(
             &[&renew("zonewise-proxy-c", "2020-01-01T00:00:00.000000Z")],
             ("proxy-reports", "failed"),
-            &["renews no Lease: c", "get lease zonewise-proxy-c"],
+            &["ready without a current Lease: c", "get lease zonewise-proxy-c"],
             &[&renew("zonewise-proxy-c", &now)],
         ),
         fault(
@@ -330,7 +330,7 @@ fn faults() -> Vec<Fault> {
                 "kubectl -n zonewise-system annotate lease zonewise-proxy-b zonewise.dev/refused=shop/web",
             ],
             ("kernel-accepts", "failed"),
-            &["1 Service is not accepted by a kernel: shop/web", "the proxy on b"],
+            &["1 Service is rejected by a kernel: shop/web", "the proxy on b"],
             &["kubectl -n zonewise-system annotate lease zonewise-proxy-b zonewise.dev/refused-"],
         ),
         fault(
@@ -349,7 +349,7 @@ fn faults() -> Vec<Fault> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_fault_made_on_purpose_is_found_and_gone_once_it_is_mended() {
+async fn every_fault_made_on_purpose_is_found_and_gone_once_it_is_repaired() {
     let cluster = installed().await;
     let in_order = |when: &str| {
         let (code, document) = check(&cluster, User::Observer, &[]);
@@ -371,7 +371,7 @@ async fn every_fault_made_on_purpose_is_found_and_gone_once_it_is_mended() {
     kubectl_runs_it(&cluster);
 }
 
-/// Makes the fault, checks that it is found, and mends it.
+/// Makes the fault, checks that it is found, and repairs it.
 fn is_found_and_gone(cluster: &Cluster, one: &Fault) {
     one.broken_by.iter().for_each(|command| shell(cluster, command));
     let (code, document) = check(cluster, User::Observer, &[]);
@@ -386,7 +386,7 @@ fn is_found_and_gone(cluster: &Cluster, one: &Fault) {
         assert!(said.contains(words), "{}: `{words}` is not in {said}", one.check);
     }
     assert_eq!(code, i32::from(document["state"] == "failed"));
-    one.mended_by.iter().for_each(|command| shell(cluster, command));
+    one.repaired_by.iter().for_each(|command| shell(cluster, command));
 }
 
 const POLICY: &str = "kubectl apply -f crates/controller/src/guard/policy.yaml";
@@ -470,7 +470,7 @@ fn faults_of_guard_mode() -> Vec<Fault> {
         fault(
             &["kubectl delete crd zoneallocations.zonewise.dev"],
             ("guard-policy", "failed"),
-            &["does not know ZoneAllocations", "kubectl apply -f deploy/guard/crd.yaml"],
+            &["ZoneAllocations is not installed", "kubectl apply -f deploy/guard/crd.yaml"],
             &[KIND, &allocation()],
         ),
         fault(

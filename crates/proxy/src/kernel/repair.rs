@@ -20,7 +20,7 @@ use crate::rules::sets::Set;
 
 /// What was not as it should be, and has been repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mended {
+pub struct Repaired {
     /// Elements that were missing or had another value.
     pub added: usize,
     /// Elements that should not have been there, or had another value.
@@ -29,7 +29,7 @@ pub struct Mended {
     pub chains: usize,
 }
 
-impl Mended {
+impl Repaired {
     /// Whether nothing was wrong.
     pub fn is_clean(self) -> bool {
         self == Self::default()
@@ -91,12 +91,12 @@ const READ_AGAIN: usize = 10;
 
 impl Kernel {
     /// Reads the tables and repairs what differs. Nothing is written when nothing does.
-    pub fn mend(&mut self) -> Result<Mended, KernelError> {
-        self.mend_to(self.census())
+    pub fn repair(&mut self) -> Result<Repaired, KernelError> {
+        self.repair_to(self.census())
     }
 
-    pub(super) fn mend_to(&mut self, census: Census) -> Result<Mended, KernelError> {
-        let mut mended = Mended::default();
+    pub(super) fn repair_to(&mut self, census: Census) -> Result<Repaired, KernelError> {
+        let mut repaired = Repaired::default();
         let mut batch = Batch::new(TABLE);
         let mut uses = census.chains;
         // Chains that nothing uses any more stay until they are removed.
@@ -104,12 +104,12 @@ impl Kernel {
             uses.entry(*chain).or_insert(0);
         });
         // Chains of zones use their counters.
-        self.mend_counters(&mut batch, census.zones)?;
-        (mended.chains, self.unknown_chains) = self.mend_chains(&mut batch, &uses)?;
+        self.repair_counters(&mut batch, census.zones)?;
+        (repaired.chains, self.unknown_chains) = self.repair_chains(&mut batch, &uses)?;
         self.take_reused();
         let mut wanted = self.wanted();
         let extra = self.extra(&mut wanted)?;
-        mended.removed = extra.len();
+        repaired.removed = extra.len();
         let items = extra.iter().map(|(id, value)| (*id, value));
         encode::write(&mut batch, &Names::default(), Verb::Delete, items);
         let mut missing: Vec<Entry> = Vec::new();
@@ -120,13 +120,13 @@ impl Kernel {
                 }
             });
         }
-        mended.added = missing.len();
+        repaired.added = missing.len();
         encode::add_all(&mut batch, &mut missing, &self.zone_names);
         if !batch.is_empty() {
             self.send(&batch)?;
         }
         self.chains = uses;
-        Ok(mended)
+        Ok(repaired)
     }
 
     /// Unused elements that are desired again, perhaps with another value, are compared like all others.
@@ -183,7 +183,7 @@ impl Kernel {
 
     /// The same for one set. It is read again if another program has changed a table meanwhile. If that happens
     /// again and again the last reading counts: only we write to our tables, or else the batch
-    /// that mends them fails and they are read once more.
+    /// that repairs them fails and they are read once more.
     fn extra_of(
         &mut self,
         family: Family,
@@ -221,18 +221,18 @@ impl Kernel {
         }
         let mut batch = Batch::new(TABLE);
         let uses = self.chains.clone();
-        Ok(self.mend_chains(&mut batch, &uses)?.0 == 0)
+        Ok(self.repair_chains(&mut batch, &uses)?.0 == 0)
     }
 
     /// Writes chains anew whose rules are not what they should be. Unknown chains are emptied, and
     /// returned so that they can be removed once nothing leads to them. Returns how many chains were
     /// wrong as well.
-    pub(super) fn mend_chains(
+    pub(super) fn repair_chains(
         &mut self,
         batch: &mut Batch,
         uses: &BTreeMap<(Family, Chain), i64>,
     ) -> Result<(usize, Vec<(Family, String)>), KernelError> {
-        let mut changed = self.mend_affinity_maps(batch, uses)?;
+        let mut changed = self.repair_affinity_maps(batch, uses)?;
         let mut unknown_chains = Vec::new();
         for family in self.families.clone() {
             let wanted = self.wanted_chains(family, uses);
