@@ -162,7 +162,7 @@ async fn it_is_refused_with_figures_and_begins_anew_when_it_is_asked_for_again()
     assert_eq!(
         refused.over_limit,
         [
-            "default/uneven: an endpoint would get 400 % of now, 160 % are allowed (3 endpoints in the zone, 1 elsewhere)"
+            "default/uneven: an endpoint would get 400 % of its present load, 160 % are allowed (3 endpoints in the zone, 1 elsewhere)"
         ]
     );
     expect(&cluster, "web", ALL).await;

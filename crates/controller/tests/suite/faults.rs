@@ -357,8 +357,8 @@ async fn refused(cluster: &Cluster) {
 fn told_once(address: &str) -> String {
     format!(
         "aaa 1 the Service does not get an address and port that it asks for ({address}:80/TCP: the external IP is \
-         in the range of ClusterIPs or is another Service's ClusterIP); use another address or port; the page \
-         Proxy (Who has an address) says who gets one that several ask for"
+         in the range of ClusterIPs or is another Service's ClusterIP); use another address or port; \
+         docs/proxy.md#who-has-an-address says which Service gets an address that several ask for"
     )
 }
 
