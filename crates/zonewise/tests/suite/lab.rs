@@ -286,7 +286,7 @@ fn what_is_measured_relieves_a_hot_zone_and_the_others_do_what_arithmetic_says()
         let measured = Counted::of(&summary, title, "measured");
         let callers = measured.callers();
         // On a busy machine the clients of the busiest zone send less than they should.
-        let is_near = |zone: usize| (callers[zone] - wanted[zone]).abs() < 0.1;
+        let is_near = |zone: usize| (callers[zone] - wanted[zone]).abs() < 0.14;
         assert!((0..3).all(is_near), "{title}: the clients call {callers:?}, not {wanted:?}");
         assert_best(title, &measured);
     }
