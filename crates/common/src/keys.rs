@@ -42,6 +42,8 @@ pub const STARTING_THRESHOLD: &str = "zonewise.dev/starting-threshold";
 pub const PADDING: &str = "zonewise.dev/padding";
 /// Annotation: what the shares of zones are taken from, `measured` or `model`.
 pub const DEMAND: &str = "zonewise.dev/demand";
+/// Annotation: what each endpoint counts for, `equal` or `cpu-request`.
+pub const ENDPOINT_WEIGHT: &str = "zonewise.dev/endpoint-weight";
 /// Label: the proxy that serves a Service, where it is not the default one.
 pub const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// Prefix of the types of the conditions that the controller writes.

@@ -18,7 +18,7 @@ use zonewise_topology::reason::Reason;
 
 use crate::environment::ProxyKind;
 use crate::matrix::{Matrix, Row, matrices};
-use crate::proxy_view::ProxyView;
+use crate::proxy_view::{self, ProxyView};
 use crate::service_snapshot::{Decision, ServiceSnapshot, is_in_force};
 use crate::shell_quote::shell_quote;
 
@@ -214,8 +214,9 @@ impl ControllerView {
         let slices = self.objects.slices_after(&decision.plan);
         let texts = slices.iter().map(|slice| serde_json::to_string(slice).map(Cow::Owned));
         let service = Cow::Owned(self.proxy_service.to_string());
-        let slices = texts.collect::<Result<_, _>>()?;
-        Ok(ProxyView { service, slices, refused: Vec::new() })
+        let slices = texts.collect::<Result<Vec<_>, _>>()?;
+        let weights = proxy_view::weights(&self.objects.service, &self.objects.pods, &slices);
+        Ok(ProxyView { service, slices, refused: Vec::new(), weights })
     }
 
     /// Whether others write slices with endpoints for the Service.
@@ -381,6 +382,7 @@ impl ControllerView {
             ips: wanted_addresses(service),
             named_ports: model
                 .map_or_else(|| wanted_ports(service), |pod| Arc::clone(&pod.named_ports)),
+            cpu_request_milli: model.and_then(|pod| pod.cpu_request_milli),
             ready_since: None,
             has_address: true,
             finished: false,

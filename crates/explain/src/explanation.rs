@@ -431,7 +431,12 @@ pub(crate) fn zonal_best(controller_view: &ControllerView, decision: &Decision) 
     let measured = controller_view.objects.measured(decision.asked.demand);
     let input = controller_view.objects.input(&slices, measured.as_ref());
     let family = decision.family(&controller_view.objects.service);
-    numbers::best(&input.grounds(&Choice::ClusterWide, family).situation.region())
+    let choice = match &decision.asked.choice {
+        weighted @ Choice::WeightedShares(_) => weighted,
+        _ => &Choice::ClusterWide,
+    };
+    let grounds = input.grounds(choice, family);
+    numbers::best(&grounds.weighted.unwrap_or(grounds.situation).region())
 }
 
 /// Where the traffic of an address family goes now, by zones.
@@ -471,7 +476,14 @@ fn numbers(controller_view: &ControllerView, decision: &Decision) -> numbers::Ex
     let heuristic = asked.choice.heuristic();
     let said = numbers::Asked { value: asked.value.clone(), source: asked.source.into() };
     let reason = controller_view.overruled(decision).unwrap_or_else(|| decision.reason());
-    numbers::arithmetic(said, heuristic.name(), grounds.capacity, &grounds.situation, reason)
+    numbers::arithmetic(
+        said,
+        heuristic.name(),
+        grounds.capacity,
+        &grounds.situation,
+        grounds.weighted.as_ref(),
+        reason,
+    )
 }
 
 fn families(decision: &Decision) -> Vec<FamilyReason> {

@@ -11,6 +11,7 @@ use serde::Serialize;
 use zonewise_routing::{FeatureGates, Mode, NodeLocation, Route, Target, TrafficPolicy};
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::service::Service;
+use zonewise_slices::weights::EndpointWeights;
 use zonewise_topology::capacity::Capacity;
 use zonewise_topology::reason::{Code, Reason};
 
@@ -105,7 +106,8 @@ pub struct Load {
     pub endpoint: String,
     /// Its zone.
     pub zone: String,
-    /// Its load compared with an equal share for all endpoints: 0.5 is 50 % more, −0.5 is half.
+    /// Its load compared with its fair share, which is the same for all endpoints, or follows the CPU that their Pods
+    /// request where the Service asks for that: 0.5 is 50 % more, −0.5 is half.
     pub overload: f64,
 }
 
@@ -216,7 +218,8 @@ pub(crate) fn matrices_for(
         }
         last = Some(node_view);
     }
-    let finish = |sums: Vec<Sums>| sums.into_iter().map(Sums::finish).collect();
+    let weights = proxy_view.weights.as_ref();
+    let finish = |sums: Vec<Sums>| sums.into_iter().map(|sums| sums.finish(weights)).collect();
     Ok(sums.into_iter().map(finish).collect())
 }
 
@@ -342,6 +345,7 @@ pub(crate) fn mode_name(route: &Route) -> &'static str {
 /// An endpoint, with its part of all traffic.
 struct EndpointSums {
     text: String,
+    address: IpAddr,
     zone: String,
     load: f64,
 }
@@ -372,7 +376,8 @@ impl Sums {
     fn endpoint(&mut self, node_view: &NodeView, target: &Target, grouping: Grouping<'_>) -> usize {
         *self.index.entry((target.address, target.port)).or_insert_with(|| {
             let zone = grouping.of(node_view, target);
-            self.endpoints.push(EndpointSums { text: target.to_string(), zone, load: 0.0 });
+            let (text, address) = (target.to_string(), target.address);
+            self.endpoints.push(EndpointSums { text, address, zone, load: 0.0 });
             self.endpoints.len() - 1
         })
     }
@@ -416,13 +421,15 @@ impl Sums {
         })
     }
 
-    fn finish(self) -> Matrix {
+    fn finish(self, weights: Option<&EndpointWeights>) -> Matrix {
         let Self { matrix, rows, endpoints, .. } = self;
-        let fair = if endpoints.is_empty() { 1.0 } else { 1.0 / endpoints.len() as f64 };
+        let weight = |one: &EndpointSums| weights.map_or(1.0, |all| all.at(&one.address) as f64);
+        let together: f64 = endpoints.iter().map(weight).sum();
+        let fair = |endpoint: &EndpointSums| weight(endpoint) / together;
         let sent: f64 = rows.iter().map(|row| row.share).sum();
         let arrived: f64 = endpoints.iter().map(|endpoint| endpoint.load).sum();
         let overloads: Vec<f64> =
-            endpoints.iter().map(|endpoint| round(endpoint.load / fair - 1.0)).collect();
+            endpoints.iter().map(|one| round(one.load / fair(one) - 1.0)).collect();
         let in_zone: f64 = rows.iter().map(|row| row.at_home(&endpoints)).sum();
         let dropped: f64 = rows.iter().map(|row| row.dropped).sum();
         let from = rows.into_iter().filter_map(|row| row.finish(&endpoints, &overloads)).collect();

@@ -1,11 +1,16 @@
 //! A Service as proxies read it: its JSON and that of its slices, routed as any node would.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use zonewise_common::keys::ZONE_SHARES;
 use zonewise_routing::{
     Family, FeatureGates, Frontend, NodeLocation, ObjectReader, ParsedSlice, Refusal, Route,
     RouteQuery, RoutedService, RoutedSlice, ServicePort, Target, TrafficPolicy, merge, route,
 };
+use zonewise_slices::pod::Pod;
+use zonewise_slices::service::Service;
+use zonewise_slices::weights::EndpointWeights;
 use zonewise_topology::reason::Reason;
 
 /// What proxies read of one Service.
@@ -18,6 +23,18 @@ pub struct ProxyView<'a> {
     /// The addresses and ports that it asks for and that zonewise's proxy does not give it, as far as the
     /// Services that are known here tell.
     pub refused: Vec<(Frontend, Refusal)>,
+    /// What endpoints count for, where zone shares are in force that follow it.
+    pub weights: Option<EndpointWeights>,
+}
+
+/// What endpoints count for by slices that are stored or planned: shares in them follow it, hints do not.
+pub(crate) fn weights(
+    service: &Service,
+    pods: &[Arc<Pod>],
+    slices: &[Cow<'_, str>],
+) -> Option<EndpointWeights> {
+    let weights = EndpointWeights::of(service, pods)?;
+    slices.iter().any(|json| json.contains(ZONE_SHARES)).then_some(weights)
 }
 
 /// A Service as the proxy of one node sees it.

@@ -20,7 +20,7 @@ use zonewise_topology::capacity::MissingCpu;
 use crate::environment::{Component, Environment, Facts, ProxyKind, environment};
 use crate::input::{self, Fault, Item, LocatedObject, Object};
 use crate::matrix;
-use crate::proxy_view::ProxyView;
+use crate::proxy_view::{self, ProxyView};
 use crate::service_snapshot::ServiceSnapshot;
 
 /// Nodes, Pods, Services and slices.
@@ -288,9 +288,11 @@ impl Snapshot {
             let key = (Name::clone(&slice.namespace), Name::from(slice.name()));
             self.json.slices.get(&key).map(|json| Cow::Borrowed(&**json))
         };
+        let slices: Vec<Cow<'_, str>> = slices.iter().filter_map(text).collect();
         ProxyView {
             service: Cow::Borrowed(self.json.services.get(&key).map_or("{}", |json| json)),
-            slices: slices.iter().filter_map(text).collect(),
+            weights: proxy_view::weights(service, &self.index.pods_of(service), &slices),
+            slices,
             refused: self.refused.clone().unwrap_or_else(|| self.claims().refused(&key)),
         }
     }

@@ -33,6 +33,7 @@ use crate::requested::{Choice, Consumers, Near};
 use crate::slice::{Endpoint, Hints, MAX_HINTS, Subset};
 use crate::stored::Stored;
 use crate::upstream::{NearHints, own_zone};
+use crate::weights;
 
 /// Which zones use each endpoint of an address family, and why.
 pub(crate) struct Decision<'a> {
@@ -125,6 +126,8 @@ pub struct Grounds<'a> {
     pub capacity: &'a Capacity,
     /// The capacity together with the number of ready endpoints in each zone or region.
     pub situation: Situation,
+    /// The same with endpoints that count for the CPU that their Pods request, where the Service asks for it.
+    pub weighted: Option<Situation>,
     /// The previous decision, as the stored slices show it.
     pub previous: Option<Assignment>,
 }
@@ -137,11 +140,10 @@ pub(crate) fn grounds<'a>(
     nodes: &'a Nodes,
     measured: Option<&'a MeasuredZones>,
 ) -> Grounds<'a> {
-    let consumers = choice.consumers();
-    let capacity = nodes.capacity(consumers, measured);
-    let input = HeuristicInput::new(desired, stored, nodes, capacity, consumers);
-    let HeuristicInput { situation, previous, .. } = input;
-    Grounds { capacity, situation, previous }
+    let capacity = nodes.capacity(choice.consumers(), measured);
+    let input = HeuristicInput::of(choice, desired, stored, nodes, capacity);
+    let HeuristicInput { situation, weighted, previous, .. } = input;
+    Grounds { capacity, situation, weighted, previous }
 }
 
 /// What the ready endpoints get when it is decided afresh; `None` if there are none. Routing that is not in force, and
@@ -153,17 +155,16 @@ pub(crate) fn load(
     nodes: &Nodes,
     measured: Option<&MeasuredZones>,
 ) -> Option<Load> {
-    let consumers = choice.consumers();
-    let capacity = nodes.capacity(consumers, measured);
-    let input = HeuristicInput::new(desired, stored, nodes, capacity, consumers);
-    let region = input.situation.region();
-    let endpoints = region.present();
+    let capacity = nodes.capacity(choice.consumers(), measured);
+    let input = HeuristicInput::of(choice, desired, stored, nodes, capacity);
+    let endpoints = input.situation.region().present();
+    let region = input.deciding().region();
     let (mut allocation, reason) = match choice {
         Choice::ClusterWide => (Allocation::new(), Reason::NoEndpoints),
         Choice::Near(_) => input.run(&SameZone, true),
-        Choice::Heuristic(heuristic) | Choice::Subsets(heuristic, _) => {
-            input.run(&**heuristic, true)
-        }
+        Choice::Heuristic(heuristic)
+        | Choice::WeightedShares(heuristic)
+        | Choice::Subsets(heuristic, _) => input.run(&**heuristic, true),
     };
     if reason.outcome() != Outcome::InForce {
         allocation.everywhere(&region, Carrier::Plain);
@@ -178,7 +179,7 @@ pub(crate) fn load(
     }
     allocation.serve_the_unserved();
     let overload = Quality::of(&region, &allocation).map_or(0.0, |quality| quality.max_overload);
-    let fair = 1.0 / endpoints as f64;
+    let fair = 1.0 / region.present() as f64;
     (endpoints > 0).then_some(Load { endpoints, busiest: (1.0 + overload) * fair })
 }
 
@@ -200,12 +201,14 @@ impl<'a> Decider<'a> {
     ) -> Self {
         let input = |consumers| {
             let capacity = nodes.capacity(consumers, measured);
-            HeuristicInput::new(desired, stored, nodes, capacity, consumers)
+            HeuristicInput::of(choice, desired, stored, nodes, capacity)
         };
         match choice {
             Choice::ClusterWide => Self::ClusterWide,
             Choice::Near(near) => Self::Near(*near, desired, nodes),
-            Choice::Heuristic(heuristic) => Self::Hints(&**heuristic, input(None)),
+            Choice::Heuristic(heuristic) | Choice::WeightedShares(heuristic) => {
+                Self::Hints(&**heuristic, input(None))
+            }
             Choice::Subsets(heuristic, consumers) => {
                 Self::Subsets(&**heuristic, *consumers, input(Some(*consumers)))
             }
@@ -287,7 +290,7 @@ pub fn kept_reason(
     match choice {
         Choice::ClusterWide => Reason::ClusterWide,
         Choice::Near(near) => near_reason_of(*near, situation),
-        Choice::Heuristic(heuristic) => {
+        Choice::Heuristic(heuristic) | Choice::WeightedShares(heuristic) => {
             let (allocation, reason) = run(&**heuristic);
             let refused = || match carried(situation, &allocation) {
                 Carrier::Plain => None,
@@ -313,7 +316,7 @@ pub fn is_surely_in_force(choice: &Choice, situation: &Situation, serving: Optio
     let surely =
         |heuristic: &dyn Heuristic| heuristic.is_surely_in_force(&situation.region(), serving);
     match choice {
-        Choice::Heuristic(heuristic) => {
+        Choice::Heuristic(heuristic) | Choice::WeightedShares(heuristic) => {
             surely(&**heuristic) && (!heuristic.gives_shares() || ZoneShares::surely_fit(situation))
         }
         Choice::Subsets(heuristic, _) => surely(&**heuristic),
@@ -396,6 +399,8 @@ fn subset_reason(
 #[derive(Clone)]
 pub(crate) struct HeuristicInput<'a> {
     situation: Situation,
+    /// The same with endpoints that count for the CPU that their Pods request; `None` where all count the same.
+    weighted: Option<Situation>,
     desired: &'a Desired<'a>,
     stored: &'a Stored<'a>,
     nodes: &'a Nodes,
@@ -411,6 +416,19 @@ pub(crate) struct HeuristicInput<'a> {
 }
 
 impl<'a> HeuristicInput<'a> {
+    fn of(
+        choice: &Choice,
+        desired: &'a Desired<'a>,
+        stored: &'a Stored<'a>,
+        nodes: &'a Nodes,
+        capacity: &Capacity,
+    ) -> Self {
+        let input = Self::new(desired, stored, nodes, capacity, choice.consumers());
+        let is_weighted = matches!(choice, Choice::WeightedShares(_));
+        let weighted = is_weighted.then(|| weights::situation(desired, capacity)).flatten();
+        Self { weighted, ..input }
+    }
+
     fn new(
         desired: &'a Desired<'a>,
         stored: &'a Stored<'a>,
@@ -441,15 +459,30 @@ impl<'a> HeuristicInput<'a> {
         };
         let placed: Vec<hints::Kind> = kinds.list.iter().map(kind).collect();
         let previous = previous(&situation, &placed, &sets);
-        Self { situation, desired, stored, nodes, kinds, placed, sets, previous }
+        let weighted = None;
+        Self { situation, weighted, desired, stored, nodes, kinds, placed, sets, previous }
     }
 
-    /// Runs a heuristic.
+    /// The numbers that decide: with weights where endpoints have some.
+    fn deciding(&self) -> &Situation {
+        self.weighted.as_ref().unwrap_or(&self.situation)
+    }
+
+    /// Runs a heuristic on the numbers that decide.
     fn run(&self, heuristic: &dyn Heuristic, afresh: bool) -> (Allocation, Reason) {
+        self.run_on(self.deciding(), heuristic, afresh)
+    }
+
+    fn run_on(
+        &self,
+        situation: &Situation,
+        heuristic: &dyn Heuristic,
+        afresh: bool,
+    ) -> (Allocation, Reason) {
         let mut allocation = Allocation::new();
         let previous = self.previous.as_ref();
-        let case = Case { afresh, ..Case::following(self.situation.region(), previous) };
-        let reason = heuristic.allocate_named(&case, &self.situation.names, &mut allocation);
+        let case = Case { afresh, ..Case::following(situation.region(), previous) };
+        let reason = heuristic.allocate_named(&case, &situation.names, &mut allocation);
         (allocation, reason)
     }
 
@@ -610,7 +643,9 @@ impl<'a> HeuristicInput<'a> {
         let shares = ZoneShares::of(&self.situation, allocation);
         let Some(shares) = shares else { return Decision::cluster_wide(Reason::NoEndpoints) };
         let kept = stored_shares(self.stored).filter(|(_, stored)| {
-            !afresh && *stored != shares && stored.is_still_good(&shares, &self.situation)
+            !afresh
+                && *stored != shares
+                && stored.is_still_good(&shares, &self.situation, self.deciding())
         });
         let text = match &kept {
             Some((text, _)) => Ok((*text).to_owned()),
@@ -618,8 +653,8 @@ impl<'a> HeuristicInput<'a> {
         };
         let (hints, of_hints) = self.hints_beside_shares(afresh);
         let of_shares = kept.map(|(_, stored)| Improvement {
-            now: stored.quality(&self.situation),
-            fresh: shares.quality(&self.situation),
+            now: stored.quality(self.deciding()),
+            fresh: shares.quality(self.deciding()),
         });
         let reason = match (reason, of_shares) {
             (Reason::SharesBalanced { .. }, Some(Improvement { now, .. })) => {
@@ -642,7 +677,8 @@ impl<'a> HeuristicInput<'a> {
 
     /// The hints, and what a fresh decision about them would give.
     fn hints_beside_shares(&self, afresh: bool) -> (AssignedHints<'_>, Option<Improvement>) {
-        let (allocation, reason) = self.run(&Auto::KEP_2433, afresh);
+        // Hints leave proxies a uniform choice, so that all endpoints count the same there.
+        let (allocation, reason) = self.run_on(&self.situation, &Auto::KEP_2433, afresh);
         match reason.outcome() {
             Outcome::InForce => {
                 let improvement = self.improvement(&Auto::KEP_2433, &allocation, reason);

@@ -190,6 +190,11 @@ impl<'a> DesiredEndpoint<'a> {
         self.node.and_then(|node| node.zone.as_ref())
     }
 
+    /// The CPU that its Pod requests, in thousandths of a core.
+    pub(crate) fn cpu_request_milli(&self) -> Option<u64> {
+        self.pod.cpu_request_milli.map(|milli| milli.get().into())
+    }
+
     /// The region of its node.
     pub(crate) fn region(&self) -> Option<&'a Name> {
         self.node.and_then(|node| node.region.as_ref())

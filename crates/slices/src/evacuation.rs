@@ -136,7 +136,7 @@ impl fmt::Display for Kept {
 fn moves_in_steps(service: &Service, choice: &Choice) -> bool {
     let follows_endpoints = match choice {
         Choice::ClusterWide | Choice::Near(_) => true,
-        Choice::Heuristic(heuristic) => {
+        Choice::Heuristic(heuristic) | Choice::WeightedShares(heuristic) => {
             ["auto", "balanced", "balanced-hints"].contains(&heuristic.name())
         }
         Choice::Subsets(heuristic, _) => heuristic.name() == "local-subset",
@@ -241,7 +241,8 @@ pub fn is_written(input: &Input<'_>, choice: &Choice, zone: &str) -> bool {
 pub struct Load {
     /// The number of ready endpoints.
     pub endpoints: u64,
-    /// The part of the Service's traffic that the busiest of them gets.
+    /// The part of the Service's traffic that the busiest of them gets; with endpoints that count for the CPU that
+    /// their Pods request, for each thousandth of a core.
     pub busiest: f64,
 }
 

@@ -103,9 +103,10 @@ pub fn guarded(requested: &RequestedRouting) -> Guarded {
         _ if requested.source == TRAFFIC_DISTRIBUTION => Guarded::Nothing,
         Choice::ClusterWide => Guarded::Nothing,
         Choice::Near(Near::Node) => Guarded::FloorOnly(Floor::PreferSameNode),
-        Choice::Near(Near::Zone) | Choice::Heuristic(_) | Choice::Subsets(..) => {
-            Guarded::Hints(Floor::PreferSameZone)
-        }
+        Choice::Near(Near::Zone)
+        | Choice::Heuristic(_)
+        | Choice::WeightedShares(_)
+        | Choice::Subsets(..) => Guarded::Hints(Floor::PreferSameZone),
     }
 }
 

@@ -3,13 +3,14 @@
 //!
 //! ```text
 //!  node service pod slice   Kubernetes JSON ⇄ small structs with only the fields that are used
-//!  labels wire              what these have in common
+//!  labels wire quantity     what these have in common
 //!  routing_keys             the annotations that request routing, and keys that look like one
 //!  requested                which routing a Service requests, and which of its keys wins
 //!  desired ports            Pods ─► endpoints and the ports they serve
 //!  evacuation               endpoints of zones that are being emptied, and whether the others can take it
 //!  stored                   stored slices, beside the desired endpoints that they hold
 //!  numbers                  zones as small numbers, for decide
+//!  weights                  what endpoints count for, where they do not count the same
 //!  decide                   heuristic ─► hints, subsets or zone shares of each endpoint
 //!  pack                     endpoints ─► slices, with as few writes as possible
 //!  guard                    plans as an allocation that an admission policy applies (`--mode guard`)
@@ -36,6 +37,7 @@ mod pack;
 pub mod plan;
 pub mod pod;
 mod ports;
+mod quantity;
 pub mod ready;
 pub mod requested;
 pub mod routing_keys;
@@ -44,4 +46,5 @@ pub mod settings;
 pub mod slice;
 mod stored;
 pub mod upstream;
+pub mod weights;
 pub mod wire;

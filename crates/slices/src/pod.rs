@@ -1,6 +1,7 @@
 //! Pods: the fields that endpoints are made from.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -10,6 +11,7 @@ use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name, Uid};
 
 use crate::labels::Labels;
+use crate::quantity::Quantity;
 use crate::slice::Protocol;
 use crate::wire::{Condition, Meta, is_ready, ready_condition};
 
@@ -35,6 +37,8 @@ pub struct Pod {
     pub ips: Box<[IpAddr]>,
     /// Named ports, those of containers before those of sidecars.
     pub named_ports: Arc<[NamedPort]>,
+    /// The CPU that it requests, in thousandths of a core; `None` if it requests none.
+    pub cpu_request_milli: Option<NonZeroU32>,
     /// When the Ready condition last changed, in seconds since 1970.
     pub ready_since: Option<i64>,
     /// Whether any address is set, even one that cannot be parsed.
@@ -91,6 +95,28 @@ struct Spec {
     containers: Vec<Container>,
     #[serde(deserialize_with = "lenient")]
     init_containers: Vec<Container>,
+    #[serde(deserialize_with = "lenient")]
+    resources: Resources,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Resources {
+    #[serde(deserialize_with = "lenient")]
+    requests: Requests,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Requests {
+    #[serde(deserialize_with = "lenient")]
+    cpu: Option<Quantity>,
+}
+
+impl Resources {
+    fn cpu_milli(&self) -> Option<u64> {
+        self.requests.cpu.as_ref()?.milli()
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -99,6 +125,15 @@ struct Container {
     restart_policy: Option<Box<str>>,
     #[serde(deserialize_with = "lenient")]
     ports: Vec<ContainerPort>,
+    #[serde(deserialize_with = "lenient")]
+    resources: Resources,
+}
+
+impl Container {
+    /// Whether an init container runs as long as the Pod does.
+    fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -136,6 +171,7 @@ impl From<Wire> for Pod {
         let some = |text: Option<Box<str>>| text.filter(|text| !text.is_empty());
         Self {
             named_ports: named_ports(&spec),
+            cpu_request_milli: cpu_request(&spec),
             node: spec.node_name.filter(|name| !name.is_empty()),
             hostname: some(spec.hostname),
             subdomain: some(spec.subdomain),
@@ -154,12 +190,28 @@ impl From<Wire> for Pod {
     }
 }
 
-/// Named ports in the order in which they are looked up: containers, then sidecars (init containers
-/// that are always restarted).
+impl Spec {
+    /// The containers that run as long as the Pod does: containers, then sidecars.
+    fn running(&self) -> impl Iterator<Item = &Container> {
+        let sidecars = self.init_containers.iter().filter(|container| container.is_sidecar());
+        self.containers.iter().chain(sidecars)
+    }
+}
+
+/// The CPU that a Pod requests while it runs: what it requests as a whole, otherwise the sum of its containers. What
+/// is more than a number can hold counts as the largest.
+fn cpu_request(spec: &Spec) -> Option<NonZeroU32> {
+    let of_containers = || {
+        let requests = spec.running().filter_map(|container| container.resources.cpu_milli());
+        requests.reduce(u64::saturating_add)
+    };
+    let milli = spec.resources.cpu_milli().or_else(of_containers)?;
+    NonZeroU32::new(u32::try_from(milli).unwrap_or(u32::MAX))
+}
+
+/// Named ports in the order in which they are looked up: containers, then sidecars.
 fn named_ports(spec: &Spec) -> Arc<[NamedPort]> {
-    let sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
-    let sidecars = spec.init_containers.iter().filter(sidecar);
-    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
+    let ports = spec.running().flat_map(|container| &container.ports);
     let named = |port: &ContainerPort| {
         let name = port.name.clone().filter(|name| !name.is_empty())?;
         let protocol = port.protocol.clone();

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use zonewise_common::keys::{
-    DEMAND, DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
+    DEMAND, DOMAIN, ENDPOINT_WEIGHT, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
     TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
 use zonewise_common::name::SYSTEM_NAMESPACE;
@@ -31,6 +31,7 @@ use crate::guard;
 use crate::routing_keys::{is_misspelt, is_routing_key, meant_key};
 use crate::service::Service;
 use crate::settings::{Gate, Settings};
+use crate::weights::CPU_REQUEST;
 
 /// The routing that a Service requests.
 #[derive(Clone)]
@@ -98,6 +99,8 @@ pub enum Choice {
     Near(Near),
     /// A heuristic decides on hints or zone shares.
     Heuristic(Arc<dyn Heuristic>),
+    /// A heuristic decides on zone shares, and each endpoint counts for the CPU that its Pod requests.
+    WeightedShares(Arc<dyn Heuristic>),
     /// A heuristic divides the endpoints into slices per zone or region.
     Subsets(Arc<dyn Heuristic>, Consumers),
 }
@@ -134,7 +137,7 @@ impl Choice {
 
     /// Whether it depends on the capacity of the nodes, and has to be decided again when that changes.
     pub fn depends_on_nodes(&self) -> bool {
-        matches!(self, Self::Heuristic(_) | Self::Subsets(..))
+        matches!(self, Self::Heuristic(_) | Self::WeightedShares(_) | Self::Subsets(..))
     }
 
     /// The heuristic that it stands for.
@@ -143,7 +146,9 @@ impl Choice {
             Self::ClusterWide => Arc::new(Random),
             Self::Near(Near::Zone) => Arc::new(SameZone),
             Self::Near(Near::Node) => Arc::new(SameNode),
-            Self::Heuristic(heuristic) | Self::Subsets(heuristic, _) => Arc::clone(heuristic),
+            Self::Heuristic(heuristic)
+            | Self::WeightedShares(heuristic)
+            | Self::Subsets(heuristic, _) => Arc::clone(heuristic),
         }
     }
 
@@ -151,14 +156,27 @@ impl Choice {
     pub fn consumers(&self) -> Option<Consumers> {
         match self {
             Self::Subsets(_, consumers) => Some(*consumers),
-            Self::ClusterWide | Self::Near(_) | Self::Heuristic(_) => None,
+            Self::ClusterWide | Self::Near(_) | Self::Heuristic(_) | Self::WeightedShares(_) => {
+                None
+            }
+        }
+    }
+
+    /// The same with endpoints that count for the CPU that their Pods request; `None` if it gives no zone shares. Hints
+    /// leave a proxy a uniform choice among endpoints, and subsets do, too.
+    fn weighted(&self) -> Option<Self> {
+        match self {
+            Self::Heuristic(heuristic) if heuristic.gives_shares() => {
+                Some(Self::WeightedShares(Arc::clone(heuristic)))
+            }
+            _ => None,
         }
     }
 
     /// The feature gate of what it writes. Zone shares have none of their own.
     pub(crate) fn gate(&self) -> Option<Gate> {
         match self {
-            Self::ClusterWide => None,
+            Self::ClusterWide | Self::WeightedShares(_) => None,
             Self::Near(_) => Some(Gate::Hints),
             Self::Heuristic(heuristic) => (!heuristic.gives_shares()).then_some(Gate::Hints),
             Self::Subsets(..) => Some(Gate::Subsetting),
@@ -171,7 +189,9 @@ impl Choice {
             Self::ClusterWide => "random",
             Self::Near(Near::Zone) => "same-zone",
             Self::Near(Near::Node) => "same-node",
-            Self::Heuristic(heuristic) | Self::Subsets(heuristic, _) => heuristic.name(),
+            Self::Heuristic(heuristic)
+            | Self::WeightedShares(heuristic)
+            | Self::Subsets(heuristic, _) => heuristic.name(),
         }
     }
 }
@@ -224,6 +244,9 @@ pub fn requested_routing(service: &Service, settings: &Settings) -> RequestedRou
     if settings.guard {
         reader.as_guarded(&mut request);
         reader.as_hints(&mut request);
+    }
+    if !settings.upstream {
+        reader.endpoint_weight(&mut request);
     }
     let (Request { source, value, choice }, notes) = (request, reader.notes);
     RequestedRouting { value, source, choice, demand, notes }
@@ -298,6 +321,7 @@ impl RequestReader<'_> {
         let is_possible = match &request.choice {
             Choice::ClusterWide | Choice::Near(_) => true,
             Choice::Heuristic(heuristic) => !heuristic.gives_shares(),
+            Choice::WeightedShares(_) => false,
             Choice::Subsets(..) => {
                 self.note(request.source, &request.value, Reason::SubsetsNotGuarded);
                 false
@@ -415,6 +439,20 @@ impl RequestReader<'_> {
             }
         }
         self.settings.default_demand
+    }
+
+    /// What endpoints count for. It is read once it is known what is written.
+    fn endpoint_weight(&mut self, request: &mut Request) {
+        let Some(value) = self.service.annotations.get(ENDPOINT_WEIGHT) else { return };
+        match (value, request.choice.weighted()) {
+            ("equal" | "", _) => {}
+            (CPU_REQUEST, Some(weighted)) => request.choice = weighted,
+            (CPU_REQUEST, None) => self.note(ENDPOINT_WEIGHT, value, Reason::EndpointWeightUnused),
+            _ => {
+                let meant = closest(value, ["equal", CPU_REQUEST]).map(str::to_owned);
+                self.note_meant(ENDPOINT_WEIGHT, value, Reason::EndpointWeightUnknown, meant);
+            }
+        }
     }
 
     /// Thresholds on a Service whose subsetting annotation, if any, does not use them.

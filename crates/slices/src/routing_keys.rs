@@ -1,13 +1,13 @@
 //! The annotations of a Service that request routing, and keys that were probably meant to be one of them.
 
 use zonewise_common::keys::{
-    DEMAND, DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
+    DEMAND, DOMAIN, ENDPOINT_WEIGHT, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
     TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
 use zonewise_common::similar::closest;
 
 /// All of them.
-pub const ROUTING_KEYS: [&str; 7] = [
+pub const ROUTING_KEYS: [&str; 8] = [
     TOPOLOGY_MODE,
     TOPOLOGY_AWARE_HINTS,
     SUBSETTING,
@@ -15,6 +15,7 @@ pub const ROUTING_KEYS: [&str; 7] = [
     STARTING_THRESHOLD,
     PADDING,
     DEMAND,
+    ENDPOINT_WEIGHT,
 ];
 
 /// Domains under which these keys are looked for by mistake, besides our own. Under other domains the same names mean
@@ -69,6 +70,7 @@ mod tests {
             ("zonewise.dev/topology-mode", true, Some(TOPOLOGY_MODE)),
             ("zonewise.dev/paddin", true, Some(PADDING)),
             ("zonewise.dev/demands", true, Some(DEMAND)),
+            ("zonewise.dev/endpoint-weights", true, Some(ENDPOINT_WEIGHT)),
             ("zonewise.dev/unheard-of", true, None),
             ("service.kubernetes.io/topology-aware-hint", true, Some(TOPOLOGY_AWARE_HINTS)),
             ("service.kubernetes.io/subsetting", true, Some(SUBSETTING)),

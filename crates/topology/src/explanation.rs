@@ -61,6 +61,9 @@ pub struct ZoneRow {
     pub share: f64,
     /// Ready endpoints located here.
     pub endpoints: u64,
+    /// Cores that the Pods of these endpoints request together, where endpoints count for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_cpu: Option<f64>,
     /// Endpoints it would take to carry the share.
     pub expected: f64,
     /// The fewest endpoints hints must give it.
@@ -89,18 +92,24 @@ pub struct InZone {
 
 /// The arithmetic of a decision, with the reason that was given for it. What comes of it (endpoints
 /// that serve each zone, their load, traffic that stays in its zone) is not known here: it follows
-/// from what is written and from what proxies do with it.
+/// from what is written and from what proxies do with it. `weighted` is the situation with endpoints that count for the
+/// CPU that their Pods request, where they do.
 pub fn arithmetic(
     asked: Asked,
     heuristic: &str,
     capacity: &Capacity,
     situation: &Situation,
+    weighted: Option<&Situation>,
     reason: Reason,
 ) -> Explanation {
     let region = situation.region();
     let bounds = Auto::KEP_2433.bounds(&region);
-    let rows =
-        bounds.iter().enumerate().map(|(zone, bounds)| row(capacity, situation, zone, bounds));
+    let requested_cpu = |zone: usize| Some(weighted?.zones.get(zone)?.endpoints as f64 / 1000.0);
+    let row = |(zone, bounds): (usize, &Bounds)| ZoneRow {
+        requested_cpu: requested_cpu(zone),
+        ..row(capacity, situation, zone, bounds)
+    };
+    let rows = bounds.iter().enumerate().map(row);
     Explanation {
         asked,
         heuristic: heuristic.to_owned(),
@@ -114,7 +123,11 @@ pub fn arithmetic(
         zones: rows.collect(),
         nodes_left_out: capacity.left_out.clone(),
         nodes_without_cpu: capacity.without_cpu.clone(),
-        in_zone: InZone { now: None, planned: None, best: best(&region) },
+        in_zone: InZone {
+            now: None,
+            planned: None,
+            best: best(&weighted.unwrap_or(situation).region()),
+        },
     }
 }
 
@@ -135,6 +148,7 @@ fn row(capacity: &Capacity, situation: &Situation, zone: usize, bounds: &Bounds)
         nodes: input.nodes,
         share: input.share,
         endpoints: input.endpoints,
+        requested_cpu: None,
         expected: bounds.expected,
         min: bounds.minimum,
         max: bounds.maximum,

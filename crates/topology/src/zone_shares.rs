@@ -170,13 +170,14 @@ impl ZoneShares {
 
     /// Whether these shares, computed for endpoints as they were, may stay in force although
     /// `fresh` would be right now: writing shares means writing every slice. They may while they
-    /// load no endpoint much more and keep hardly less traffic in its zone.
-    pub fn is_still_good(&self, fresh: &Self, situation: &Situation) -> bool {
+    /// load no endpoint much more and keep hardly less traffic in its zone. `weighted` is the situation with what
+    /// endpoints count for; where all count the same, it is the situation itself.
+    pub fn is_still_good(&self, fresh: &Self, situation: &Situation, weighted: &Situation) -> bool {
         const TOLERANCE: f64 = 0.05;
         let same_zones = self.from.keys().eq(fresh.from.keys())
             && self.endpoints.keys().eq(fresh.endpoints.keys());
         let improvement =
-            Improvement { now: self.quality(situation), fresh: fresh.quality(situation) };
+            Improvement { now: self.quality(weighted), fresh: fresh.quality(weighted) };
         same_zones && self.fits(situation) && improvement.gain() <= TOLERANCE
     }
 

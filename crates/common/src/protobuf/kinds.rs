@@ -130,10 +130,16 @@ const POD_SPEC: &[Field] = &[
     field(16, "hostname", Plain, Text),
     field(17, "subdomain", Plain, Text),
     field(20, "initContainers", List, Message(CONTAINER)),
+    field(40, "resources", Explicit, Message(RESOURCES)),
 ];
 
-const CONTAINER: &[Field] =
-    &[field(6, "ports", List, Message(CONTAINER_PORT)), field(24, "restartPolicy", Explicit, Text)];
+const CONTAINER: &[Field] = &[
+    field(6, "ports", List, Message(CONTAINER_PORT)),
+    field(8, "resources", Plain, Message(RESOURCES)),
+    field(24, "restartPolicy", Explicit, Text),
+];
+
+const RESOURCES: &[Field] = &[field(2, "requests", Map, Quantity)];
 
 const CONTAINER_PORT: &[Field] = &[
     field(1, "name", Plain, Text),

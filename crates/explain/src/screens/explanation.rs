@@ -141,6 +141,10 @@ fn capacity(explanation: &Explanation, width: Width) -> String {
     let numbers = &explanation.numbers;
     let group = if explanation.grouped_by == "region" { "REGION" } else { "ZONE" };
     let mut header = vec![group, "NODES", "CORES", "SHARE", "ENDPOINTS"];
+    let is_weighted = numbers.zones.iter().any(|zone| zone.requested_cpu.is_some());
+    if is_weighted {
+        header.push("REQUESTED");
+    }
     if width == Width::Wide {
         header.extend(OF_AUTO);
     }
@@ -149,10 +153,11 @@ fn capacity(explanation: &Explanation, width: Width) -> String {
         let mut cells = vec![
             zone.zone.to_string(),
             zone.nodes.to_string(),
-            format!("{}", (zone.cpu * 100.0).round() / 100.0),
+            cores(zone.cpu),
             percent(zone.share),
             zone.endpoints.to_string(),
         ];
+        cells.extend(zone.requested_cpu.map(cores));
         if width == Width::Wide {
             // 0: there are too few endpoints to give every zone its minimum.
             let max = if zone.max == 0 { "–".into() } else { zone.max.to_string() };
@@ -164,6 +169,9 @@ fn capacity(explanation: &Explanation, width: Width) -> String {
     };
     let rows = numbers.zones.iter().map(row).collect();
     let mut body = fitted(&header, 1, rows, narrower(width, INDENT));
+    if is_weighted {
+        body.push_str("\nendpoints count for the cores that their Pods request");
+    }
     let left_out = left_out(&numbers.nodes_left_out);
     if !left_out.is_empty() {
         body.push_str(&format!("\nnot counted: {left_out}"));
@@ -178,6 +186,10 @@ fn capacity(explanation: &Explanation, width: Width) -> String {
         Basis::Measured => "Capacity, by measured demand",
     };
     section(basis, &body)
+}
+
+fn cores(cpu: f64) -> String {
+    ((cpu * 100.0).round() / 100.0).to_string()
 }
 
 /// The number of nodes that are named; the others are counted.

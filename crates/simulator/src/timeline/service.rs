@@ -222,6 +222,7 @@ fn pod(number: u64, zone: &Name) -> Pod {
         subdomain: None,
         ips: Box::new([Ipv6Addr::from(NETWORK + u128::from(number)).into()]),
         named_ports: Arc::new([]),
+        cpu_request_milli: None,
         ready_since: None,
         has_address: true,
         finished: false,

@@ -264,6 +264,8 @@ fn every_code_about_requests_is_reached() {
     reached.extend(notes(&[(PREFERENCE, "zonewise.dev/none")], |_| {}));
     reached.extend(notes(&[("zonewise.dev/routing-prefrence", "Zone")], |_| {}));
     reached.extend(notes(&[("zonewise.dev/demand", "guessed")], |_| {}));
+    reached.extend(notes(&[("zonewise.dev/endpoint-weight", "guessed")], |_| {}));
+    reached.extend(notes(&[("zonewise.dev/endpoint-weight", "cpu-request")], |_| {}));
     reached.extend(notes(&[("zonewise.dev/padding", "1")], |cluster| {
         cluster.service["metadata"]["labels"][MODE] = "Auto".into();
     }));
@@ -277,6 +279,8 @@ fn every_code_about_requests_is_reached() {
         Code::SubsettingUnknown,
         Code::TopologyModeUnknown,
         Code::DemandUnknown,
+        Code::EndpointWeightUnknown,
+        Code::EndpointWeightUnused,
         Code::KeyUnknown,
         Code::KeyIsLabel,
         Code::ThresholdUnused,

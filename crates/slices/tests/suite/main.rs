@@ -13,3 +13,4 @@ mod recorded;
 mod settling;
 mod subsets;
 mod switches;
+mod weights;

@@ -161,6 +161,12 @@ define_reasons! {
         DemandUnknown => Setting,
             "the value of the demand annotation is neither measured nor model",
             "use measured or model";
+        EndpointWeightUnknown => Setting,
+            "the value of the endpoint-weight annotation is neither equal nor cpu-request",
+            "use equal or cpu-request";
+        EndpointWeightUnused => Setting,
+            "endpoints can count for the CPU that their Pods request only where zone shares are written",
+            "set zonewise.dev/routing-preference to zonewise.dev/balanced where the zonewise proxy runs, or remove the key";
         OneRegionOnly => Fallback,
             "all nodes with capacity are in one region, so subsets of regions divide nothing",
             "nothing to do in a cluster of one region; to keep traffic in its zone, ask for subsets of zones or another heuristic";

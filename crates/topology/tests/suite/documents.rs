@@ -98,7 +98,7 @@ fn an_explanation_shows_the_arithmetic() {
     let asked =
         Asked { value: "Auto".into(), source: "service.kubernetes.io/topology-mode".into() };
     let reason = Reason::TooFewForBalance { endpoints: 2, minimums: 3, limit: 0.2 };
-    let explanation = arithmetic(asked, "auto", &capacity, &situation, reason);
+    let explanation = arithmetic(asked, "auto", &capacity, &situation, None, reason);
     let zone = |zone: &str, cpu: f64, share: f64, expected: f64, min: u64| {
         serde_json::json!({
             "zone": zone, "cpu": cpu, "nodes": 1, "share": share, "endpoints": 1, "expected": expected,
