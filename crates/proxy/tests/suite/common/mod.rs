@@ -21,8 +21,9 @@ use zonewise_proxy::testing::{
 };
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader, Protected};
 
-/// Long enough for an answer on one machine, short enough to wait for none.
-pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
+/// How long a probe waits for an answer: longer than a busy machine needs, and shorter than the second after which TCP
+/// sends a packet again, so that a dropped packet is seen.
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(900);
 /// For an answer that must come, however busy the machine is.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 

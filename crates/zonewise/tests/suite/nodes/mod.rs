@@ -21,7 +21,9 @@ use zonewise_netns::traffic::{Server, http_get, probe_tcp, probe_udp};
 use zonewise_netns::{ClusterNetwork, Namespace, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_testbed::{Cluster, Gate, Options, Process, User, manifests, objects};
 
-pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long a probe waits for an answer: longer than a busy machine needs, and shorter than the second after which TCP
+/// sends a packet again, so that a dropped packet is seen.
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(900);
 pub(crate) const SERVICE_RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:96::/108"];
 const EXTERNAL_RANGES: [&str; 2] = ["198.51.100.0/24", "2001:db8:1::/48"];
 
