@@ -11,7 +11,7 @@ RELEASE := target/release-files
 
 PREFIX := /usr/local
 
-.PHONY: help run test test-long cluster cluster-down e2e e2e-smoke e2e-faults fuzz bench lint advisories docs pictures install image manifests archives \
+.PHONY: help run test test-long test-json cluster cluster-down e2e e2e-smoke e2e-faults fuzz bench lint advisories docs pictures install image manifests archives \
 	release-files simulate simulate-faults simulate-kep soak
 
 help: ## Show this list
@@ -45,6 +45,10 @@ test: ## Run all tests, against a real kube-apiserver and the real kernel (as ro
 test-long: ## The same tests with many more random cases (CASES=20000 each): for a night, or before a release
 	@scripts/setup tests
 	@PROPTEST_CASES=$(or $(CASES),20000) STRICT=1 scripts/test
+
+test-json: ## The same tests with JSON in place of protobuf between our programs and the API server
+	@scripts/setup tests
+	@CONTENT_TYPE=application/json scripts/test
 
 cluster: ## Make a real Kubernetes cluster on this machine: three nodes in three zones (NODES=3, DUAL=1; as root)
 	@scripts/cluster up

@@ -100,7 +100,7 @@ impl Follower {
         let view = ClusterView::new(
             &config.node_name,
             gates,
-            ContentType::default(),
+            config.content_type,
             metrics,
             Timeline::default(),
         );

@@ -23,6 +23,7 @@
 mod access;
 mod browser;
 mod cluster;
+mod content_type;
 mod eventually;
 mod gate;
 mod keys;
@@ -41,6 +42,7 @@ pub mod traffic;
 pub use access::User;
 pub use browser::{Keystroke, Tab};
 pub use cluster::{Cluster, Options};
+pub use content_type::{content_type, content_type_flag};
 pub use eventually::{eventually, eventually_equals};
 pub use gate::Gate;
 pub use manifests::manifests;

@@ -50,6 +50,7 @@ pub struct Explanation {
 
 /// One zone of an explanation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ZoneRow {
     /// Its name.
     pub zone: Box<str>,

@@ -8,4 +8,5 @@ mod input;
 mod of_one;
 mod top;
 mod truth;
+mod weights;
 mod what_if;

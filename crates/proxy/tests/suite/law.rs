@@ -24,6 +24,7 @@ use zonewise_proxy::testing::Follower;
 use zonewise_testbed::{Cluster, Gate, Objects, User, eventually, objects};
 
 use crate::common::live::Api;
+use crate::common::proxy_config;
 
 const NAMESPACES: [&str; 2] = ["default", "other"];
 const SERVICES: [&str; 3] = ["web", "api", "dns"];
@@ -241,7 +242,7 @@ async fn sequence(
     access: [(Client, Gate); 2],
     compact: &(dyn Fn() + Sync),
 ) {
-    let config = Config::new("n1");
+    let config = proxy_config("n1");
     let [(one, first), (other, second)] = access;
     let mut with_subsets = Follower::start(&one, config.clone(), true).unwrap();
     let mut without = Follower::start(&other, config.clone(), false).unwrap();

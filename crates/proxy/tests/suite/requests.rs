@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use zonewise_proxy::config::Config;
 use zonewise_proxy::testing::Follower;
 use zonewise_testbed::{Cluster, User, eventually, manifests, objects};
+
+use crate::common::proxy_config;
 
 const SLICES: usize = 500;
 const SERVICES: usize = 50;
@@ -85,7 +86,7 @@ async fn c8_deleting_500_slices_costs_fewer_than_five_requests() {
     let all = namespace_of_slices();
     cluster.create(&all).await.unwrap();
     let client = cluster.client(User::Proxy).unwrap();
-    let mut proxy = Follower::start(&client, Config::new("n1"), true).unwrap();
+    let mut proxy = Follower::start(&client, proxy_config("n1"), true).unwrap();
     let mut endpoints = async |expected: usize| {
         eventually(|| {
             let rules = proxy.rules().unwrap_or_default();

@@ -96,7 +96,7 @@ fn what_a_pod_requests_while_it_runs_is_read_from_its_spec() {
     let cpu = |cpu: &str| json!({"requests": {"cpu": cpu}});
     let container = |text: &str| json!({"name": "c", "resources": cpu(text)});
     let sidecar = json!({"name": "s", "restartPolicy": "Always", "resources": cpu("100m")});
-    let rows: [(&str, Value, Option<u32>); 8] = [
+    let rows: [(&str, Value, Option<u32>); 9] = [
         ("nothing", json!({"containers": [{"name": "c"}]}), None),
         ("zero", json!({"containers": [container("0")]}), None),
         ("containers", json!({"containers": [container("1.5"), container("250m")]}), Some(1750)),
@@ -115,7 +115,8 @@ fn what_a_pod_requests_while_it_runs_is_read_from_its_spec() {
             json!({"containers": [container("1")], "resources": cpu("3")}),
             Some(3000),
         ),
-        ("absurd", json!({"containers": [container("9E")]}), Some(u32::MAX)),
+        ("absurd", json!({"containers": [container("9P")]}), Some(u32::MAX)),
+        ("more than a number holds", json!({"containers": [container("9E")]}), None),
         ("not a quantity", json!({"containers": [container("many")]}), None),
     ];
     for (name, spec, expected) in rows {

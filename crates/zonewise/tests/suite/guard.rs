@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
 use zonewise_netns::traffic::probe_tcp;
-use zonewise_testbed::{Cluster, Process, User, eventually, eventually_equals, manifests};
+use zonewise_testbed::{Cluster, Process, User, content_type_flag, eventually, eventually_equals, manifests};
 
 use crate::nodes::connections::Connections;
 use crate::nodes::{
@@ -35,7 +35,8 @@ async fn apply(cluster: &Cluster) {
 fn guard(cluster: &Cluster) -> Process {
     let kubeconfig = cluster.kubeconfig(User::Controller).unwrap();
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let flags = [
+    let form = content_type_flag();
+    let mut flags = vec![
         "controller",
         "--mode=guard",
         &kubeconfig,
@@ -43,6 +44,7 @@ fn guard(cluster: &Cluster) -> Process {
         "--metrics-address=127.0.0.1:0",
         "--health-address=127.0.0.1:0",
     ];
+    flags.extend(form.as_deref());
     Process::spawn(Path::new(PROGRAM), &flags, &[], &cluster.log("guard")).unwrap()
 }
 

@@ -11,7 +11,7 @@ use crate::nodes::{
 };
 use serde_json::json;
 use zonewise_netns::NetnsPod;
-use zonewise_testbed::{Cluster, Process, User, eventually_equals};
+use zonewise_testbed::{Cluster, Process, User, content_type_flag, eventually_equals};
 
 const SERVERS: [&str; 6] = ["a1", "a2", "b1", "b2", "c1", "c2"];
 /// Enough for each of six servers to answer, as good as certainly.
@@ -41,7 +41,8 @@ pub(crate) fn controller(cluster: &Cluster, off: Option<&str>) -> Process {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let gates = off.map_or(String::new(), |gate| format!("{gate}=false"));
     let gates = format!("--feature-gates={gates}");
-    let flags = [
+    let form = content_type_flag();
+    let mut flags = vec![
         "controller",
         &kubeconfig,
         &gates,
@@ -49,6 +50,7 @@ pub(crate) fn controller(cluster: &Cluster, off: Option<&str>) -> Process {
         "--metrics-address=127.0.0.1:0",
         "--health-address=127.0.0.1:0",
     ];
+    flags.extend(form.as_deref());
     let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
     Process::spawn(program, &flags, &[], &cluster.log("controller")).unwrap()
 }

@@ -13,7 +13,7 @@ use zonewise_controller::RunError;
 use zonewise_controller::config::{Config, ConfigFile, File, LeaderElection};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_testbed::objects::{node, pod};
-use zonewise_testbed::{Cluster, Gate, User, manifests};
+use zonewise_testbed::{Cluster, Gate, User, content_type, manifests};
 
 /// The repository.
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -150,7 +150,11 @@ pub(crate) fn config(lines: &str) -> Config {
     let text = format!(
         "apiVersion: config.zonewise.dev/v1alpha1\nkind: ControllerConfiguration\nmetricsAddress: 127.0.0.1:0\n{election}{lines}\n"
     );
-    File::parse("test.yaml", &text).unwrap().resolve("test").unwrap()
+    let config = File::parse("test.yaml", &text).unwrap().resolve("test").unwrap();
+    match content_type() {
+        Some(media_type) => Config { content_type: media_type.parse().unwrap(), ..config },
+        None => config,
+    }
 }
 
 /// Addresses that nothing listens on.

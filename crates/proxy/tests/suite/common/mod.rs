@@ -14,12 +14,13 @@ use serde_json::Value;
 use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
 use zonewise_nft::{Family, Network};
-use zonewise_proxy::config::{Budget, CountBy};
+use zonewise_proxy::config::{Budget, Config, CountBy};
 use zonewise_proxy::testing::{
     FoundTables, Index, Kept, Kernel, KernelError, NodeSettings, Options, Published, Rejected,
     WatchId, programmed_service,
 };
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader, Protected};
+use zonewise_testbed::content_type;
 
 /// How long a probe waits for an answer: longer than a busy machine needs, and shorter than the second after which TCP
 /// sends a packet again, so that a dropped packet is seen.
@@ -193,4 +194,13 @@ pub(crate) fn ip(text: &str) -> IpAddr {
 
 pub(crate) fn at(address: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(address, port)
+}
+
+/// The configuration of a proxy on this node that talks to an API server in the form that tests are run with.
+pub(crate) fn proxy_config(node: &str) -> Config {
+    let config = Config::new(node);
+    match content_type() {
+        Some(media_type) => Config { content_type: media_type.parse().unwrap(), ..config },
+        None => config,
+    }
 }

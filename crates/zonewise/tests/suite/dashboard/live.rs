@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use zonewise_testbed::objects::{namespace, node, pod, service};
-use zonewise_testbed::{Cluster, Gate, Process, User, manifests};
+use zonewise_testbed::{Cluster, Gate, Process, User, content_type_flag, manifests};
 
 use super::{Dashboard, assert_quiet, tab};
 
@@ -39,6 +39,7 @@ pub(super) async fn cluster() -> (Cluster, Process) {
     ];
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
     arguments.push(format!("--kubeconfig={}", kubeconfig.display()));
+    arguments.extend(content_type_flag());
     let log = cluster.log("zonewise-controller");
     let controller = Process::spawn(PROGRAM.as_ref(), &arguments, &[], &log).unwrap();
     (cluster, controller)

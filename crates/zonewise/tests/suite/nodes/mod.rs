@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 use zonewise_common::cidr::Cidr;
 use zonewise_netns::traffic::{Server, http_get, probe_tcp, probe_udp};
 use zonewise_netns::{ClusterNetwork, Namespace, NetnsClient, NetnsNode, NetnsPod};
-use zonewise_testbed::{Cluster, Gate, Options, Process, User, manifests, objects};
+use zonewise_testbed::{
+    Cluster, Gate, Options, Process, User, content_type_flag, manifests, objects,
+};
 
 /// How long a probe waits for an answer: longer than a busy machine needs, and shorter than the second after which TCP
 /// sends a packet again, so that a dropped packet is seen.
@@ -75,13 +77,15 @@ pub(crate) async fn cluster() -> Cluster {
 pub(crate) fn controller(cluster: &Cluster) -> Process {
     let kubeconfig = cluster.kubeconfig(User::Controller).unwrap();
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let flags = [
+    let form = content_type_flag();
+    let mut flags = vec![
         "controller",
         &kubeconfig,
         "--leader-elect=false",
         "--metrics-address=127.0.0.1:0",
         "--health-address=127.0.0.1:0",
     ];
+    flags.extend(form.as_deref());
     let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
     Process::spawn(program, &flags, &[], &cluster.log("controller")).unwrap()
 }
@@ -144,7 +148,9 @@ impl TestNodes {
         let kubeconfig = cluster.kubeconfig_through(User::Proxy, &test_node.gate).unwrap();
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let node = format!("--node-name={name}");
+        let form = content_type_flag();
         let mut all = vec!["proxy", &kubeconfig, &node];
+        all.extend(form.as_deref());
         all.extend(NAMESPACE_FLAGS);
         all.extend(flags);
         let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
-use zonewise_testbed::{Cluster, Process, User, eventually, eventually_equals, manifests};
+use zonewise_testbed::{Cluster, Process, User, content_type_flag, eventually, eventually_equals, manifests};
 
 use crate::nodes::{
     TestNodes, cluster, cluster_ip, pod_object, responders, service_object, set, stored,
@@ -129,7 +129,9 @@ impl Shop {
         let kubeconfig = self.cluster.kubeconfig(User::Controller).unwrap();
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let ports = ["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0"];
-        let flags = ["controller", &kubeconfig, ports[0], ports[1]];
+        let form = content_type_flag();
+        let mut flags = vec!["controller", &kubeconfig, ports[0], ports[1]];
+        flags.extend(form.as_deref());
         let ours = std::path::Path::new(env!("CARGO_BIN_EXE_zonewise"));
         let log = self.cluster.log("controller");
         let controller = Process::spawn(ours, &flags, &[], &log).unwrap();
