@@ -100,7 +100,7 @@ impl Follower {
         let view = ClusterView::new(
             &config.node_name,
             gates,
-            config.content_type,
+            config.connection.content_type,
             metrics,
             Timeline::default(),
         );

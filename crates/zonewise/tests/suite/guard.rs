@@ -8,7 +8,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
 use zonewise_netns::traffic::probe_tcp;
-use zonewise_testbed::{Cluster, Process, User, content_type_flag, eventually, eventually_equals, manifests};
+use zonewise_testbed::{
+    Cluster, Process, User, content_type_flag, eventually, eventually_equals, manifests,
+};
 
 use crate::nodes::connections::Connections;
 use crate::nodes::{

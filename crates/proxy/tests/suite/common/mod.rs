@@ -198,9 +198,9 @@ pub(crate) fn at(address: IpAddr, port: u16) -> SocketAddr {
 
 /// The configuration of a proxy on this node that talks to an API server in the form that tests are run with.
 pub(crate) fn proxy_config(node: &str) -> Config {
-    let config = Config::new(node);
-    match content_type() {
-        Some(media_type) => Config { content_type: media_type.parse().unwrap(), ..config },
-        None => config,
+    let mut config = Config::new(node);
+    if let Some(media_type) = content_type() {
+        config.connection.content_type = media_type.parse().unwrap();
     }
+    config
 }

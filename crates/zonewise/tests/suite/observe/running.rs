@@ -7,7 +7,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
-use zonewise_testbed::{Cluster, Process, User, content_type_flag, eventually, eventually_equals, manifests};
+use zonewise_testbed::{
+    Cluster, Process, User, content_type_flag, eventually, eventually_equals, manifests,
+};
 
 use crate::nodes::{
     TestNodes, cluster, cluster_ip, pod_object, responders, service_object, set, stored,
