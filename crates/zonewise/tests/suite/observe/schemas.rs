@@ -258,6 +258,9 @@ fn documents() -> Vec<(&'static str, Value)> {
         all.push(("explanation", of_shop(&["explain", &name])));
         all.push(("explanation", of_shop(&["explain", &name, "--cost-per-gb", "1", "--gb", "1"])));
     }
+    let weighted = with_weights();
+    all.push(("explanation", document(&["explain", "shop/web"], &weighted)));
+    all.push(("plan", document(&["plan", "--explain"], &weighted)));
     for objects in &clusters() {
         all.push(("explanation", document(&["explain", "shop/web"], objects)));
         let gate_off = ["explain", "shop/web", "--feature-gates", "TopologyAwareHints=false"];
@@ -274,6 +277,19 @@ fn documents() -> Vec<(&'static str, Value)> {
         all.push(("plan", document(&gate_off, objects)));
     }
     all
+}
+
+/// A Service whose endpoints count for the CPU that their Pods request.
+fn with_weights() -> Vec<Value> {
+    let annotations = json!({
+        "zonewise.dev/routing-preference": "zonewise.dev/balanced", "zonewise.dev/endpoint-weight": "cpu-request",
+    });
+    let mut objects = cluster(&annotations, &[("4", 1), ("4", 1)]);
+    for pod in objects.iter_mut().filter(|object| object["kind"] == "Pod") {
+        pod["spec"]["containers"] =
+            json!([{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]);
+    }
+    objects
 }
 
 /// Documents about nodes that drop traffic, also that of a Service whose slices others write.
