@@ -291,11 +291,17 @@ pub(crate) const NFT_NG_RANDOM: u32 = 1;
 /// `NF_CT_STATE_BIT(IP_CT_NEW)`.
 pub(crate) const NF_CT_STATE_BIT_NEW: u32 = 0x8;
 pub(crate) const IPS_SEEN_REPLY: u32 = 0x02;
+pub(crate) const IPS_ASSURED: u32 = 0x04;
 pub(crate) const IPS_CONFIRMED: u32 = 0x08;
 pub(crate) const IPS_DST_NAT: u32 = 0x20;
 pub(crate) const IPS_DYING: u32 = 0x200;
 pub(crate) const IP_CT_DIR_ORIGINAL: u8 = 0;
 pub(crate) const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 0x10;
+
+// linux/netfilter/nf_conntrack_tcp.h, linux/in.h
+
+pub(crate) const TCP_CONNTRACK_CLOSE: u8 = 8;
+pub(crate) const IPPROTO_TCP: u8 = 6;
 
 // linux/netfilter/nfnetlink_conntrack.h
 
@@ -308,6 +314,7 @@ pub(crate) const NFNLGRP_CONNTRACK_DESTROY: u32 = 3;
 pub(crate) const CTA_TUPLE_ORIG: u16 = 1;
 pub(crate) const CTA_TUPLE_REPLY: u16 = 2;
 pub(crate) const CTA_STATUS: u16 = 3;
+pub(crate) const CTA_PROTOINFO: u16 = 4;
 pub(crate) const CTA_COUNTERS_ORIG: u16 = 9;
 pub(crate) const CTA_COUNTERS_REPLY: u16 = 10;
 pub(crate) const CTA_ID: u16 = 12;
@@ -315,6 +322,9 @@ pub(crate) const CTA_ZONE: u16 = 18;
 pub(crate) const CTA_STATUS_MASK: u16 = 26;
 
 pub(crate) const CTA_COUNTERS_BYTES: u16 = 2;
+
+pub(crate) const CTA_PROTOINFO_TCP: u16 = 1;
+pub(crate) const CTA_PROTOINFO_TCP_STATE: u16 = 1;
 
 pub(crate) const CTA_TUPLE_IP: u16 = 1;
 pub(crate) const CTA_TUPLE_PROTO: u16 = 2;

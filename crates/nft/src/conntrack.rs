@@ -61,6 +61,31 @@ impl std::ops::AddAssign for Carried {
     }
 }
 
+/// A TCP flow whose destination was translated, and that was never established: the client has sent nothing after an
+/// answer.
+///
+/// | what the endpoint does | the kernel |
+/// |---|---|
+/// | it answers nothing | keeps the flow for two minutes, without a reply, in the state `SYN_SENT` |
+/// | it refuses with a reset | ends the flow at once, in the state `CLOSE`, and does not call the reset a reply |
+/// | it accepts, and the client gives up | keeps the flow for seconds, with a reply, in the state `CLOSE` |
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Unestablished {
+    /// The flow.
+    pub flow: Flow,
+    /// Something came back from the endpoint (`IPS_SEEN_REPLY`).
+    pub replied: bool,
+    /// The state of TCP, by its number in `nf_conntrack_tcp.h`: 1 is `SYN_SENT`, 2 `SYN_RECV`, 8 `CLOSE`.
+    pub state: u8,
+}
+
+impl Unestablished {
+    /// Whether the endpoint has refused the connection.
+    pub fn is_refused(&self) -> bool {
+        !self.replied && self.state == abi::TCP_CONNTRACK_CLOSE
+    }
+}
+
 /// A netlink socket that the kernel tells about every flow that ends in this network namespace.
 #[derive(Debug)]
 pub struct EndedFlows {
@@ -92,6 +117,34 @@ impl EndedFlows {
         most: usize,
         each: &mut dyn FnMut(&Flow, Carried),
     ) -> io::Result<EndedRead> {
+        self.read_messages(most, &mut |message| {
+            if let Some((flow, carried)) = flow(message).zip(carried(message)) {
+                each(&flow, carried);
+            }
+        })
+    }
+
+    /// The same for TCP flows that were never established, whether their bytes were counted or not.
+    ///
+    /// # Errors
+    /// As [`EndedFlows::read`].
+    pub fn read_unestablished(
+        &mut self,
+        most: usize,
+        each: &mut dyn FnMut(&Unestablished),
+    ) -> io::Result<EndedRead> {
+        self.read_messages(most, &mut |message| {
+            if let Some(unestablished) = unestablished(message) {
+                each(&unestablished);
+            }
+        })
+    }
+
+    fn read_messages(
+        &mut self,
+        most: usize,
+        each: &mut dyn FnMut(&Message<'_>),
+    ) -> io::Result<EndedRead> {
         let mut result = EndedRead { overruns: 0, more: true };
         let mut told = 0;
         while told < most {
@@ -104,9 +157,7 @@ impl EndedFlows {
                 Received::Messages(messages) => {
                     for message in messages {
                         told += 1;
-                        if let Some((flow, carried)) = flow(&message).zip(carried(&message)) {
-                            each(&flow, carried);
-                        }
+                        each(&message);
                     }
                 }
             }
@@ -146,6 +197,30 @@ impl CarriedListing {
                 && status(message.attributes()) & abi::IPS_DYING == 0
             {
                 each(&flow, carried);
+            }
+        })
+    }
+}
+
+/// All TCP flows of a family whose destination was translated and that were never established, read in portions as a
+/// [`CarriedListing`].
+#[derive(Debug)]
+pub struct UnestablishedListing {
+    link: Link,
+}
+
+impl UnestablishedListing {
+    /// Calls `each` for the flows of the next portion; whether there are more. Flows that are just ending are left out:
+    /// their end is told.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub fn read(&mut self, each: &mut dyn FnMut(&Unestablished)) -> io::Result<bool> {
+        self.link.portion(&mut |message| {
+            if let Some(found) = unestablished(message)
+                && status(message.attributes()) & abi::IPS_DYING == 0
+            {
+                each(&found);
             }
         })
     }
@@ -218,20 +293,37 @@ impl Conntrack {
         })
     }
 
+    /// Begins to read all TCP flows of a family whose destination was translated and that were never established. The
+    /// socket is for nothing else until the end.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub fn unestablished(self, family: Family) -> io::Result<UnestablishedListing> {
+        let link =
+            self.list_by_status(family, abi::IPS_DST_NAT, abi::IPS_DST_NAT | abi::IPS_ASSURED)?;
+        Ok(UnestablishedListing { link })
+    }
+
     /// Begins to read all flows of a family whose destination was translated, with what they have carried. The socket is
     /// for nothing else until the end.
     ///
     /// # Errors
     /// The socket failed.
-    pub fn carried(mut self, family: Family) -> io::Result<CarriedListing> {
+    pub fn carried(self, family: Family) -> io::Result<CarriedListing> {
+        let link = self.list_by_status(family, abi::IPS_DST_NAT, abi::IPS_DST_NAT)?;
+        Ok(CarriedListing { link })
+    }
+
+    /// Asks for the flows whose status has these bits, of those in the mask.
+    fn list_by_status(mut self, family: Family, status: u32, mask: u32) -> io::Result<Link> {
         let mut request = Vec::new();
         let header = self.header(abi::IPCTNL_MSG_CT_GET, abi::NLM_F_DUMP, family);
         wire::message(&mut request, header, |out| {
-            wire::be32(out, abi::CTA_STATUS, abi::IPS_DST_NAT);
-            wire::be32(out, abi::CTA_STATUS_MASK, abi::IPS_DST_NAT);
+            wire::be32(out, abi::CTA_STATUS, status);
+            wire::be32(out, abi::CTA_STATUS_MASK, mask);
         });
         self.link.send(&[IoSlice::new(&request)])?;
-        Ok(CarriedListing { link: self.link })
+        Ok(self.link)
     }
 
     /// Deletes a flow. It is not an error if it is already gone.
@@ -354,6 +446,20 @@ fn status(attributes: Attributes<'_>) -> u32 {
     attributes.get(abi::CTA_STATUS).and_then(Attribute::be32).unwrap_or_default()
 }
 
+/// The flow in a message, if it is one of TCP whose destination was translated and that was never established. Older
+/// kernels list all flows, whatever was asked for, and flows that end are told all.
+fn unestablished(message: &Message<'_>) -> Option<Unestablished> {
+    let attributes = message.attributes();
+    let status = status(attributes);
+    let flow = flow(message)?;
+    let is_one = flow.protocol == abi::IPPROTO_TCP
+        && flow.destination_translated
+        && status & abi::IPS_ASSURED == 0;
+    let tcp = attributes.get(abi::CTA_PROTOINFO)?.nested().get(abi::CTA_PROTOINFO_TCP)?.nested();
+    let state = *tcp.get(abi::CTA_PROTOINFO_TCP_STATE)?.value.first()?;
+    is_one.then_some(Unestablished { flow, replied: status & abi::IPS_SEEN_REPLY != 0, state })
+}
+
 fn carried(message: &Message<'_>) -> Option<Carried> {
     let attributes = message.attributes();
     let bytes = |kind| attributes.get(kind)?.nested().get(abi::CTA_COUNTERS_BYTES)?.be64();
@@ -384,7 +490,7 @@ mod tests {
         #[test]
         fn malformed_flows_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             for message in Messages(&bytes) {
-                let _ = (flow(&message), carried(&message));
+                let _ = (flow(&message), carried(&message), unestablished(&message));
             }
             let _ = tuple(Attributes(&bytes));
         }
