@@ -13,20 +13,19 @@
 //! Where the buffer was full, flows are lost, and the number of times is told.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zonewise_common::name::{Key, Name};
 use zonewise_nft::Network;
 use zonewise_nft::conntrack::{Carried, EndedFlows, Flow};
-use zonewise_routing::{Family, Frontend, Protocol, ZoneId};
 
+use super::flow_ends::{EndpointZones, FlowEnds, hash};
 use super::ledger::Unassigned;
+use super::trouble::Trouble;
 use crate::kernel::ZoneNames;
-use crate::published::{Published, PublishedService};
+use crate::published::Published;
 use crate::rules::layout::FAMILIES;
 
 /// How often flows that have ended are read.
@@ -55,10 +54,6 @@ const WORTH_COUNTING: u64 = 64 << 10;
 /// How many flows are remembered that were counted before their end: some 3 MiB.
 const MOST_REMEMBERED: usize = 1 << 16;
 
-/// The first and the longest pause after a failure.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
 /// What has been counted of flows that have not ended.
 #[derive(Debug, Default)]
 struct Memory {
@@ -73,12 +68,6 @@ struct Remembered {
     counted: Carried,
     /// When it was last there.
     round: u32,
-}
-
-fn hash(flow: &Flow) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (flow.id, flow.zone, flow.protocol, flow.original).hash(&mut hasher);
-    hasher.finish()
 }
 
 fn minus(now: Carried, before: Carried) -> Carried {
@@ -120,113 +109,6 @@ impl Memory {
         let round = self.round;
         self.flows.retain(|_, known| known.round + 1 >= round);
         self.round += 1;
-    }
-}
-
-/// What flows to one endpoint of one Service have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct FlowEnds {
-    protocol: u8,
-    /// The address and port that the flow was made to.
-    to: SocketAddr,
-    endpoint: IpAddr,
-}
-
-impl FlowEnds {
-    fn of(flow: &Flow) -> Self {
-        let to = SocketAddr::new(flow.original.dst, flow.original.dport);
-        Self { protocol: flow.protocol, to, endpoint: flow.reply.src }
-    }
-
-    /// The Service that has the address and port.
-    fn service(&self, published: &Published) -> Option<Key> {
-        let (family, protocol) = (Family::of(&self.to.ip()), Protocol::of_number(self.protocol)?);
-        let at = |address| Frontend { address, family, protocol, port: self.to.port() };
-        published.owner(&[at(Some(self.to.ip())), at(None)])
-    }
-}
-
-/// The zones of the endpoints of the Services that flows have led to.
-#[derive(Debug, Default)]
-struct EndpointZones(BTreeMap<Key, ServiceZones>);
-
-#[derive(Debug)]
-struct ServiceZones {
-    service: Arc<PublishedService>,
-    /// Endpoints that were there before are kept for a while: flows end when their endpoint does. By name, because
-    /// another zone gets the number of a zone that is gone.
-    zones: BTreeMap<IpAddr, Name>,
-}
-
-/// How many endpoints that are gone are kept of each Service.
-const MAX_GONE_ENDPOINTS: usize = 1000;
-
-impl EndpointZones {
-    /// The Service that a flow was made to, and the zone of its endpoint.
-    fn of(
-        &mut self,
-        ends: &FlowEnds,
-        published: &Published,
-        names: &ZoneNames,
-    ) -> Option<(Key, Name)> {
-        let key = ends.service(published)?;
-        let service = published.service(&key)?;
-        let known = self.0.get(&key).filter(|known| Arc::ptr_eq(&known.service, &service));
-        if known.is_none() {
-            let before = self.0.remove(&key).map(|known| known.zones).unwrap_or_default();
-            self.0.insert(key.clone(), ServiceZones::new(service, before, names));
-        }
-        let zone = self.0.get(&key)?.zones.get(&ends.endpoint).cloned()?;
-        Some((key, zone))
-    }
-
-    /// Forgets Services that are gone.
-    fn forget(&mut self, published: &Published) {
-        self.0.retain(|key, _| published.service(key).is_some());
-    }
-}
-
-impl ServiceZones {
-    fn new(
-        service: Arc<PublishedService>,
-        before: BTreeMap<IpAddr, Name>,
-        names: &ZoneNames,
-    ) -> Self {
-        let mut known: BTreeMap<ZoneId, Name> = BTreeMap::new();
-        let routes = service.programmed.ports.iter().flatten().flatten();
-        let targets = routes.flat_map(|route| route.cluster.iter().chain(route.local.iter()));
-        let now: BTreeMap<IpAddr, Name> = targets
-            .map(|target| {
-                let name = known.entry(target.zone).or_insert_with(|| names(target.zone).into());
-                (target.address, Name::clone(name))
-            })
-            .collect();
-        let mut zones =
-            if before.len() > now.len() + MAX_GONE_ENDPOINTS { BTreeMap::new() } else { before };
-        zones.extend(now);
-        Self { service, zones }
-    }
-}
-
-/// Failures that follow each other, and when it is tried again.
-#[derive(Debug, Default)]
-struct Trouble(Option<(Duration, Instant)>);
-
-impl Trouble {
-    /// Whether it may be tried.
-    fn lets_try(&self, now: Instant) -> bool {
-        self.0.is_none_or(|(_, until)| now >= until)
-    }
-
-    /// It has failed; whether it worked before.
-    fn failed(&mut self, now: Instant) -> bool {
-        let pause = self.0.map_or(FIRST_PAUSE, |(pause, _)| (pause * 2).min(LONGEST_PAUSE));
-        self.0.replace((pause, now + pause)).is_none()
-    }
-
-    /// It has worked; whether it failed before.
-    fn worked(&mut self) -> bool {
-        self.0.take().is_some()
     }
 }
 
@@ -482,24 +364,5 @@ mod tests {
         assert_eq!(memory.flows.len(), MOST_REMEMBERED);
         let last = flow(MOST_REMEMBERED as u32);
         assert_eq!(memory.ended(&last, carried(0, 7)), carried(0, 7), "counted when it ends");
-    }
-
-    #[test]
-    fn a_failure_is_told_once_and_followed_by_longer_and_longer_pauses() {
-        let mut trouble = Trouble::default();
-        let begin = Instant::now();
-        let mut now = begin;
-        let mut pauses = Vec::new();
-        for attempt in 0..8 {
-            assert!(trouble.lets_try(now));
-            assert_eq!(trouble.failed(now), attempt == 0);
-            let (pause, until) = trouble.0.unwrap();
-            assert!(!trouble.lets_try(now + pause / 2));
-            now = until;
-            pauses.push(pause.as_secs());
-        }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert!(trouble.worked() && !trouble.worked());
-        assert!(trouble.lets_try(begin));
     }
 }

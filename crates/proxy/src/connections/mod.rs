@@ -2,7 +2,9 @@
 //!
 //! * `reading`: the thread that reads when somebody asks.
 //! * `ledger`: sums by Service and zone.
+//! * `flow_ends`: which Service a flow of connection tracking was made to, and in which zone its endpoint is.
 //! * `bytes`: bytes of connections, from connection tracking.
+//! * `trouble`: when reading connection tracking is tried again.
 //! * `service_counts`: all of it by Service and zone, for whoever asks.
 //!
 //! Reading is no change, so it needs neither the socket that owns the tables nor the lock around it. With
@@ -10,9 +12,11 @@
 //! seconds while nobody asks, so that what was counted belongs to the Service that had the address then.
 
 pub(crate) mod bytes;
+mod flow_ends;
 pub(crate) mod ledger;
 mod reading;
 pub(crate) mod service_counts;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::io;
