@@ -91,6 +91,7 @@ fn report(number: usize, begun: Instant, sequence: u64) -> Result<String> {
         started: 1,
         sequence,
         services: services.collect(),
+        failed: BTreeMap::new(),
         unassigned: 0,
     };
     Ok(report.write()?)

@@ -2,12 +2,13 @@
 //!
 //! ```json
 //! {"version":1,"node":"n1","zone":"a","started":1763430000000,"sequence":42,
-//!  "services":{"shop/web":{"a":[120,48000,960000],"b":[40,16000,320000]}},"unassigned":0}
+//!  "services":{"shop/web":{"a":[120,48000,960000],"b":[40,16000,320000]}},"failed":{"shop/web":{"b":12}},"unassigned":0}
 //! ```
 //!
 //! Counters only grow while a proxy runs; the reader takes differences. So a report that is lost costs nothing, and
 //! one that is read twice counts once. The three numbers of a zone are connections, bytes to its endpoints and bytes
-//! from them. Fields that a reader does not know are ignored, so that a newer proxy may say more.
+//! from them. `failed` has those of the connections that were refused or not answered, where there are any: seconds later
+//! than the connections themselves. Fields that a reader does not know are ignored, so that a newer proxy may say more.
 //!
 //! A report is checked as a whole: one that breaks a rule is left out, because what else it says cannot be trusted
 //! either.
@@ -49,6 +50,9 @@ pub struct Report {
     /// The Services, as `namespace/name`, and what was counted by the zone that was chosen. Endpoints without a zone
     /// are in the zone with an empty name.
     pub services: BTreeMap<Box<str>, BTreeMap<Box<str>, Counts>>,
+    /// The connections that failed, by Service and zone as above; those of proxies that do not count them are missing.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed: BTreeMap<Box<str>, BTreeMap<Box<str>, u64>>,
     /// Connections to Services beyond the proxy's limit, which are in none of the others.
     #[serde(default)]
     pub unassigned: u64,
@@ -155,16 +159,29 @@ impl Report {
         if self.version != VERSION {
             return Err(ReportError::Version(self.version));
         }
-        if self.services.len() > MAX_SERVICES {
-            return Err(ReportError::TooManyServices(self.services.len()));
+        let named_services = self.services.len().max(self.failed.len());
+        if named_services > MAX_SERVICES {
+            return Err(ReportError::TooManyServices(named_services));
         }
         named("node", &self.node, 253)?;
         zone_named(&self.zone)?;
-        self.services.iter().try_for_each(|(service, zones)| check_service(service, zones))
+        for (service, zones) in &self.services {
+            check_service(service, zones, connections(zones))?;
+        }
+        for (service, zones) in &self.failed {
+            let failed = zones.values().fold(0, |sum: u64, failed| sum.saturating_add(*failed));
+            check_service(service, zones, failed)?;
+        }
+        Ok(())
     }
 }
 
-fn check_service(service: &str, zones: &BTreeMap<Box<str>, Counts>) -> Result<(), ReportError> {
+/// Checks what is counted of a Service, by zone and in all.
+fn check_service<T>(
+    service: &str,
+    zones: &BTreeMap<Box<str>, T>,
+    connections: u64,
+) -> Result<(), ReportError> {
     let name = || ReportError::Name { what: "Service", name: beginning(service) };
     let (namespace, own) = service.split_once('/').ok_or_else(name)?;
     named("namespace", namespace, 63)?;
@@ -173,7 +190,6 @@ fn check_service(service: &str, zones: &BTreeMap<Box<str>, Counts>) -> Result<()
         return Err(ReportError::TooManyZones { service: service.into(), zones: zones.len() });
     }
     zones.keys().try_for_each(|zone| zone_named(zone))?;
-    let connections = connections(zones);
     if connections > MAX_CONNECTIONS {
         return Err(ReportError::Connections { service: service.into(), connections });
     }
@@ -221,6 +237,7 @@ mod tests {
         json!({
             "version": 1, "node": "n1", "zone": "a", "started": 1_763_430_000_000_u64, "sequence": 42,
             "services": {"shop/web": {"a": [120, 48_000, 960_000], "": [4, 0, 0]}},
+            "failed": {"shop/web": {"a": 12}},
             "unassigned": 7,
         })
     }
@@ -241,9 +258,15 @@ mod tests {
             started: 1_763_430_000_000,
             sequence: 42,
             services: [("shop/web".into(), zones.into())].into(),
+            failed: [("shop/web".into(), [("a".into(), 12)].into())].into(),
             unassigned: 7,
         };
         assert_eq!(read(&report()), Ok(expected.clone()));
+        let mut older = report();
+        older.as_object_mut().unwrap().remove("failed");
+        let without = Report { failed: BTreeMap::new(), ..expected.clone() };
+        assert_eq!(read(&older), Ok(without.clone()));
+        assert!(!without.write().unwrap().contains("failed"), "left out where nothing fails");
         let mut newer = report();
         newer["somethingElse"] = json!({"of": "later"});
         assert_eq!(read(&newer), Ok(expected.clone()));
@@ -283,6 +306,24 @@ mod tests {
                 (0..=MAX_SERVICES).map(|name| (format!("shop/s{name}"), json!({}))).collect(),
                 "names 10001 Services and may name 10000",
             ),
+            ("/failed", service("web", json!({})), "the Service `web`"),
+            ("/failed", service("shop/web", json!({"a/b": 1})), "the zone `a/b`"),
+            ("/failed", service("shop/web", json!({"a": -1})), "expected u64"),
+            (
+                "/failed",
+                service("shop/web", json!({"a": u64::MAX, "b": u64::MAX})),
+                "claims 18446744073709551615 connections to Service `shop/web`, which is impossible",
+            ),
+            (
+                "/failed",
+                service("shop/web", (0..257).map(|zone| (format!("z{zone}"), json!(0))).collect()),
+                "257 zones of Service `shop/web`",
+            ),
+            (
+                "/failed",
+                (0..=MAX_SERVICES).map(|name| (format!("shop/s{name}"), json!({}))).collect(),
+                "names 10001 Services and may name 10000",
+            ),
         ];
         for (field, value, expected) in rows {
             let mut report = report();
@@ -305,6 +346,7 @@ mod tests {
         let service =
             |number: usize| -> Box<str> { format!("{:n<63}/{:s<58}{number:05}", "", "").into() };
         let zones = || [("europe-west1-b".into(), counts)].into();
+        let failed = || [("europe-west1-b".into(), counts.connections)].into();
         let report = Report {
             version: VERSION,
             node: "n1".into(),
@@ -312,6 +354,7 @@ mod tests {
             started: 0,
             sequence: 0,
             services: (0..MAX_SERVICES).map(|number| (service(number), zones())).collect(),
+            failed: (0..MAX_SERVICES).map(|number| (service(number), failed())).collect(),
             unassigned: 0,
         };
         assert!(report.write().unwrap().len() < MAX_BYTES);
@@ -329,6 +372,11 @@ mod tests {
                 btree_map("[a-z0-9-]{0,5}", (0..1u64 << 40, any::<u64>(), any::<u64>()), 0..4),
                 0..8,
             ),
+            failed in btree_map(
+                "[a-z]{1,5}/[a-z0-9-]{1,5}",
+                btree_map("[a-z0-9-]{0,5}", 0..1u64 << 40, 0..4),
+                0..8,
+            ),
             unassigned in any::<u64>(),
         ) {
             let counts = |(connections, bytes_to, bytes_from)| Counts { connections, bytes_to, bytes_from };
@@ -342,6 +390,12 @@ mod tests {
                 started,
                 sequence,
                 services: services.into_iter().map(|(name, of)| (name.into(), zones(of))).collect(),
+                failed: failed
+                    .into_iter()
+                    .map(|(name, of): (String, BTreeMap<String, u64>)| {
+                        (name.into(), of.into_iter().map(|(zone, count)| (zone.into(), count)).collect())
+                    })
+                    .collect(),
                 unassigned,
             };
             prop_assert_eq!(Report::read(report.write().unwrap().as_bytes()), Ok(report));

@@ -144,6 +144,7 @@ pub(crate) fn zone_shares() -> Vec<Vec<u8>> {
 pub(crate) fn demand() -> Vec<Vec<u8>> {
     texts(&[
         r#"{"version":1,"node":"n1","zone":"a","started":7,"sequence":42,"services":{"shop/web":{"a":[120,48000,960000],"":[4,0,0]}},"unassigned":7}"#,
+        r#"{"version":1,"node":"n1","zone":"a","started":7,"sequence":43,"services":{"shop/web":{"a":[120,0,0],"b":[40,0,0]}},"failed":{"shop/web":{"b":12}}}"#,
         r#"{"version":1,"node":"n1","zone":"","started":0,"sequence":0,"services":{}}"#,
         r#"{"v":1,"at":1763430000000,"zones":["a","b"],"services":{"shop/web":{"s":[700000,300000],"n":[700,300],"r":6.5,"m":true,"a":3,"d":1}}}"#,
         r#"{"v":1,"at":0,"zones":[],"services":{"x":{"s":[],"n":[],"r":1e300,"a":18446744073709551615}}}"#,

@@ -1,7 +1,7 @@
 //! Serves what this proxy has counted, to the leading controller.
 //!
 //! ```text
-//!  GET /demand, over TLS, with a token that may get it ─► Report: connections and bytes by Service and zone
+//!  GET /demand, over TLS, with a token that may get it ─► Report: connections, failed ones and bytes by Service and zone
 //!  Lease of this proxy ─► port, and the fingerprint of the certificate
 //! ```
 //!
@@ -119,19 +119,24 @@ impl CountsPage {
 
     fn report(&self, sequence: u64) -> Result<String, ReportError> {
         let mut services: BTreeMap<Box<str>, BTreeMap<Box<str>, Counts>> = BTreeMap::new();
+        let mut failed: BTreeMap<Box<str>, BTreeMap<Box<str>, u64>> = BTreeMap::new();
         for ServiceCount { service: (namespace, name), to_zone, sum } in self.counts.get() {
             let counted = Counts {
                 connections: sum.connections,
                 bytes_to: sum.bytes.original,
                 bytes_from: sum.bytes.reply,
             };
-            let zones = services.entry(format!("{namespace}/{name}").into()).or_default();
-            zones.insert((&*to_zone).into(), counted);
+            let name: Box<str> = format!("{namespace}/{name}").into();
+            if sum.failed > 0 {
+                let zones = failed.entry(name.clone()).or_default();
+                zones.insert((&*to_zone).into(), sum.failed);
+            }
+            services.entry(name).or_default().insert((&*to_zone).into(), counted);
         }
         let (version, started) = (report::VERSION, self.started);
         let (node, zone) = (self.node.clone(), (&*own_zone(&self.cluster)).into());
         let unassigned = self.counts.unassigned();
-        Report { version, node, zone, started, sequence, services, unassigned }.write()
+        Report { version, node, zone, started, sequence, services, failed, unassigned }.write()
     }
 }
 

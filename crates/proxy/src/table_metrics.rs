@@ -38,6 +38,7 @@ pub(crate) fn register(
     let counts = Arc::new(counts);
     connections(registry, published, cluster, network, &counts)?;
     service_connections(registry, cluster, &counts)?;
+    failed_connections(registry, cluster, &counts)?;
     unassigned_connections(registry, published, cluster, &counts)?;
     service_bytes(registry, cluster, &counts)?;
     unassigned_bytes(registry, published)?;
@@ -104,6 +105,30 @@ fn service_connections(
         let from = own_zone(&cluster);
         for ServiceCount { service: (namespace, service), to_zone, sum } in counts.get() {
             samples.push([&namespace, &service, &from, &to_zone], sum.connections as f64);
+        }
+    })
+}
+
+/// Connections per Service and zone that have failed, where that is counted.
+fn failed_connections(
+    registry: &Registry,
+    cluster: &Arc<ClusterView>,
+    counts: &Arc<ServiceCounts>,
+) -> Result<(), MetricError> {
+    let (name, help) = (
+        "zonewise_service_failed_connections_total",
+        "TCP connections from this node to a Service that the endpoint has refused, or not answered for 4 seconds, by \
+         zone of the endpoint; with --count services",
+    );
+    let labels = ["namespace", "service", "from_zone", "to_zone"];
+    let (counts, cluster) = (Arc::clone(counts), Arc::clone(cluster));
+    registry.collect(name, help, Kind::Counter, labels, move |samples| {
+        if !counts.has_failed() {
+            return;
+        }
+        let from = own_zone(&cluster);
+        for ServiceCount { service: (namespace, service), to_zone, sum } in counts.get() {
+            samples.push([&namespace, &service, &from, &to_zone], sum.failed as f64);
         }
     })
 }

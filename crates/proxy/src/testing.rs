@@ -13,6 +13,7 @@ use zonewise_telemetry::metrics::{MetricError, Registry};
 pub use crate::addresses::{NodePorts, interface_addresses};
 use crate::config::Config;
 pub use crate::connections::bytes::Meter;
+pub use crate::connections::failed::{FailedConnections, SILENT};
 pub use crate::connections::ledger::Sum;
 use crate::connections::service_counts::Counting;
 pub use crate::connections::service_counts::{ServiceCount, service_counts};

@@ -90,6 +90,7 @@ pub(crate) fn counts(
             started: 1,
             sequence: sequence.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             services: BTreeMap::from([("shop/web".into(), zones)]),
+            failed: BTreeMap::new(),
             unassigned: 0,
         };
         report.write().unwrap()

@@ -154,6 +154,7 @@ pub(crate) fn report(node: &Node, totals: &[(&str, u64)]) -> Report {
         started: node.started,
         sequence: node.sequence,
         services: services.collect(),
+        failed: BTreeMap::new(),
         unassigned: 0,
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct ReadElement {
 pub struct Sum {
     /// Connections.
     pub connections: u64,
+    /// Those of them that the endpoint has refused or not answered. They are counted seconds later.
+    pub failed: u64,
     /// Bytes, where they are counted: `original` to the endpoints, `reply` from them.
     pub bytes: Carried,
 }
@@ -250,19 +252,30 @@ impl Ledger {
 
     /// Adds what flows to a Service and zone have carried.
     pub(crate) fn add_bytes(&mut self, zone: &Name, service: &Key, more: Carried) {
-        let known = self.zones.get_mut(zone).and_then(|zone| zone.sums.get_mut(service));
-        let sum = match known {
-            Some(sum) => sum,
-            None if self.series >= MOST_SERIES => {
-                return self.add_unassigned_bytes(Unassigned::TooMany, more);
+        match self.sum(zone, service) {
+            Some(sum) => sum.bytes += more,
+            None => self.add_unassigned_bytes(Unassigned::TooMany, more),
+        }
+    }
+
+    /// Adds connections to a Service and zone that have failed. Where there are too many Services they are left out.
+    pub(crate) fn add_failed(&mut self, zone: &Name, service: &Key, more: u64) {
+        if let Some(sum) = self.sum(zone, service) {
+            sum.failed += more;
+        }
+    }
+
+    /// The sum of a Service and zone, a new one if there is none; `None` where there are too many.
+    fn sum(&mut self, zone: &Name, service: &Key) -> Option<&mut Sum> {
+        let is_known = self.zones.get(zone).is_some_and(|zone| zone.sums.contains_key(service));
+        if !is_known {
+            if self.series >= MOST_SERIES {
+                return None;
             }
-            None => {
-                self.series += 1;
-                let zone = self.zones.entry(Name::clone(zone)).or_default();
-                zone.sums.entry(service.clone()).or_default()
-            }
-        };
-        sum.bytes += more;
+            self.series += 1;
+        }
+        let zone = self.zones.entry(Name::clone(zone)).or_default();
+        Some(zone.sums.entry(service.clone()).or_default())
     }
 
     /// Adds what flows have carried that are in no sum.
@@ -528,6 +541,9 @@ mod tests {
         ledger.add_bytes(&zone(), &service(&names[0]), one);
         let bytes: Vec<_> = ledger.unassigned_bytes().map(|(_, bytes)| bytes).collect();
         assert_eq!(bytes, [one, Carried::default()]);
+        ledger.add_failed(&zone(), &service(&names[MOST_SERIES]), 1);
+        ledger.add_failed(&zone(), &service(&names[0]), 1);
+        assert_eq!(ledger.sums().map(|(.., sum)| sum.failed).sum::<u64>(), 1);
         // A Service that goes makes room.
         ledger.stale(0, &|service| &*service.1 != "0", &|_| true);
         take(&mut ledger, 0, &[(MOST_SERIES as u32, 5, &names[MOST_SERIES])]);

@@ -4,6 +4,7 @@
 //! * `ledger`: sums by Service and zone.
 //! * `flow_ends`: which Service a flow of connection tracking was made to, and in which zone its endpoint is.
 //! * `bytes`: bytes of connections, from connection tracking.
+//! * `failed`: connections that fail, from connection tracking.
 //! * `trouble`: when reading connection tracking is tried again.
 //! * `service_counts`: all of it by Service and zone, for whoever asks.
 //!
@@ -12,6 +13,7 @@
 //! seconds while nobody asks, so that what was counted belongs to the Service that had the address then.
 
 pub(crate) mod bytes;
+pub(crate) mod failed;
 mod flow_ends;
 pub(crate) mod ledger;
 mod reading;

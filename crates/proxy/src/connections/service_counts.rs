@@ -7,6 +7,7 @@ use zonewise_common::name::{Key, Name};
 use zonewise_nft::Network;
 
 use super::bytes::{DRAIN, Meter};
+use super::failed::FailedConnections;
 use super::ledger::Sum;
 use super::{Pace, Reading, by_service};
 use crate::config::{Config, CountBy};
@@ -38,16 +39,19 @@ pub struct ServiceCount {
     pub service: Key,
     /// The zone of the endpoints; empty for endpoints without one.
     pub to_zone: Name,
-    /// Connections and bytes.
+    /// Connections, those that failed, and bytes.
     pub sum: Sum,
 }
 
-/// Has connections and bytes read, and tells them.
+/// Has connections and bytes read, and tells them. Nobody waits for connections that fail: they are counted seconds later
+/// in any case.
 #[derive(Debug)]
 pub(crate) struct ServiceCounts {
     published: Arc<Published>,
     /// `None` if connections are not counted by Service.
     connections: Option<Reading<()>>,
+    /// The same for those that fail.
+    failed: Option<Reading<()>>,
     /// `None` if bytes are not counted.
     bytes: Option<Reading<()>>,
 }
@@ -60,20 +64,39 @@ impl ServiceCounts {
         zone_names: ZoneNames,
         counting: Counting,
     ) -> Self {
-        let connections = (counting.by == CountBy::Services).then(|| {
+        let by_services = counting.by == CountBy::Services;
+        let connections = by_services.then(|| {
             let published = Arc::clone(published);
             Reading::start(network, Pace::Every(PERIOD), move |socket| {
                 by_service(socket, &published)
             })
         });
+        let zone_names = Arc::new(zone_names);
+        let names = || -> ZoneNames {
+            let zone_names = Arc::clone(&zone_names);
+            Box::new(move |zone| zone_names(zone))
+        };
+        let failed = by_services.then(|| {
+            let (network_of, published) = (network.clone(), Arc::clone(published));
+            let mut failed = FailedConnections::new(network_of, published, names());
+            Reading::start(network, Pace::Always(DRAIN), move |_| {
+                failed.read();
+                Ok(())
+            })
+        });
         let bytes = counting.bytes.then(|| {
-            let mut meter = Meter::new(network.clone(), Arc::clone(published), zone_names);
+            let mut meter = Meter::new(network.clone(), Arc::clone(published), names());
             Reading::start(network, Pace::Always(DRAIN), move |_| {
                 meter.read();
                 Ok(())
             })
         });
-        Self { published: Arc::clone(published), connections, bytes }
+        Self { published: Arc::clone(published), connections, failed, bytes }
+    }
+
+    /// Whether connections that fail are counted.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     /// Whether bytes are counted.

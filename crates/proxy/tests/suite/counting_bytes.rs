@@ -347,7 +347,7 @@ fn connections_and_bytes_are_what_the_client_has_counted() {
     let expected = expected.map(|(zone, service, connections, (original, reply))| ServiceCount {
         service: ("ns".into(), service.into()),
         to_zone: zone.into(),
-        sum: Sum { connections, bytes: Carried { original, reply } },
+        sum: Sum { connections, failed: 0, bytes: Carried { original, reply } },
     });
     assert_eq!(service_counts(published), expected);
     assert_eq!(measured.unassigned(), BTreeMap::new());

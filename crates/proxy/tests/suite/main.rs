@@ -13,6 +13,7 @@ mod config;
 mod conformance;
 mod counting;
 mod counting_bytes;
+mod counting_failed;
 mod demand;
 mod faults;
 mod features;
