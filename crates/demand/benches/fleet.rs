@@ -54,6 +54,7 @@ fn report(node: usize, used: usize, round: u64) -> Result<String> {
         started: 1,
         sequence: round,
         services: services.collect(),
+        failed: BTreeMap::new(),
         unassigned: 0,
     };
     Ok(report.write()?)

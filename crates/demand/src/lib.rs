@@ -16,6 +16,7 @@
 //! - `report` is what a proxy says, and how it is written and read.
 //! - `window` turns counters into rates, node by node.
 //! - `rates` takes rates that somebody else has measured, and `queries` asks a Prometheus for them.
+//! - `failures` says which part of the connections to a Service fails.
 //! - `plausible` bounds what a single node can claim.
 //! - `shares` blends what is measured with the model, and decides when shares in force change.
 //! - `load` says how much the endpoints of a zone have to take.
@@ -24,6 +25,7 @@
 //! Pure functions: no I/O and no clock. Times are milliseconds since 1970 and come from the caller. A clock that
 //! is set back stands still here.
 
+pub mod failures;
 pub mod load;
 pub mod plausible;
 pub mod queries;
@@ -36,6 +38,7 @@ pub mod window;
 
 use zonewise_topology::capacity::{Capacity, NodeCapacity};
 
+use failures::Failures;
 use window::Measurement;
 
 /// Where rates of connections come from: counters of proxies, or somebody who has measured them.
@@ -46,6 +49,10 @@ pub trait Figures {
     fn set_nodes(&mut self, nodes: &[NodeCapacity<'_>]);
     /// What is known now. The zones are those of the model.
     fn measure(&mut self, model: &Capacity, now: Millis) -> Measurement<'_>;
+    /// Sets the Services whose failed connections are watched, as `namespace/name`.
+    fn set_watched(&mut self, wanted: &[String]);
+    /// What fails of the connections to these Services; `None` where nobody tells.
+    fn failures(&self, now: Millis) -> Option<Failures>;
 }
 
 impl Figures for window::Window {
@@ -60,6 +67,14 @@ impl Figures for window::Window {
     fn measure(&mut self, model: &Capacity, now: Millis) -> Measurement<'_> {
         self.measure(model, now)
     }
+
+    fn set_watched(&mut self, wanted: &[String]) {
+        self.set_watched(wanted.iter().map(String::as_str));
+    }
+
+    fn failures(&self, now: Millis) -> Option<Failures> {
+        Some(self.failures(now))
+    }
 }
 
 impl Figures for rates::Rates {
@@ -73,6 +88,13 @@ impl Figures for rates::Rates {
 
     fn measure(&mut self, model: &Capacity, now: Millis) -> Measurement<'_> {
         self.measure(model, now)
+    }
+
+    /// Rates say nothing about connections that fail.
+    fn set_watched(&mut self, _: &[String]) {}
+
+    fn failures(&self, _: Millis) -> Option<Failures> {
+        None
     }
 }
 

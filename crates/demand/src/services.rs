@@ -58,6 +58,11 @@ impl Services {
         self.left_out
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
     /// How many numbers there are, those that are free included.
     pub(crate) fn numbers(&self) -> usize {
         self.end as usize

@@ -21,7 +21,8 @@
 //! | a node claims more than its CPU explains | all its rates are made smaller ([`plausible`](crate::plausible)) |
 //!
 //! Memory: 16 bytes for each Service that a node uses, at most [`MAX_COUNTERS`] in all, and one sum for each Service
-//! and zone while they are measured.
+//! and zone while they are measured. [`failures`](crate::failures) says what Services cost whose failed connections are
+//! watched.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +30,7 @@ use thiserror::Error;
 use zonewise_common::name::Name;
 use zonewise_topology::capacity::{Capacity, NodeCapacity};
 
+use crate::failures::{Failures, NodeCounters, Watched};
 use crate::plausible::{Largest, most_per_second};
 use crate::report::{Report, connections};
 use crate::services::Services;
@@ -55,6 +57,8 @@ pub struct Window {
     nodes: BTreeMap<Name, Node>,
     /// Counters of all nodes.
     counters: usize,
+    /// The Services whose failed connections are watched.
+    watched: Watched,
 }
 
 #[derive(Debug)]
@@ -66,6 +70,8 @@ struct Node {
     last: Option<LastReport>,
     /// By the number of the Service.
     counters: Vec<Counter>,
+    /// Those of Services that are watched.
+    watched: NodeCounters,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +181,18 @@ impl Window {
             self.nodes.insert(name, Node { cpu_milli: node.cpu_milli, in_model, ..known });
         }
         self.counters = self.nodes.values().map(|node| node.counters.len()).sum();
+        self.watched.set_nodes(self.nodes.values().map(|node| (&node.zone, &node.watched)));
+    }
+
+    /// Sets the Services whose failed connections are watched, as `namespace/name`, whether they are measured or not.
+    pub fn set_watched<'a>(&mut self, wanted: impl Iterator<Item = &'a str>) {
+        let nodes = self.nodes.values_mut().map(|node| &mut node.watched);
+        self.watched.set_services(wanted, nodes);
+    }
+
+    /// What fails of the connections to these Services.
+    pub fn failures(&self, now: Millis) -> Failures {
+        self.watched.failures(self.nodes.values().map(|node| &node.watched), now)
     }
 
     /// Counts what the node that was asked has reported.
@@ -190,6 +208,7 @@ impl Window {
             *sampled = sampled.saturating_add(connections);
         }
         self.counters = self.counters - before + node.counters.len();
+        self.watched.add(&mut node.watched, report, now);
         Ok(())
     }
 
@@ -222,6 +241,7 @@ impl Node {
             in_model: false,
             last: None,
             counters: Vec::new(),
+            watched: NodeCounters::default(),
         }
     }
 
