@@ -119,6 +119,9 @@ pub struct EvacuationStatus {
     /// Ready endpoints of these Services elsewhere when it began.
     #[serde(deserialize_with = "lenient")]
     pub elsewhere: u64,
+    /// Services of whose connections to endpoints elsewhere some failed before anything was moved.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lenient")]
+    pub failed_before: Vec<FailedBefore>,
     /// Services that would overload an endpoint, with figures; the worst ones.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lenient")]
     pub over_limit: Vec<String>,
@@ -138,10 +141,23 @@ impl Default for EvacuationStatus {
             observed_generation: 0,
             services: 0,
             elsewhere: 0,
+            failed_before: Vec::new(),
             over_limit: Vec::new(),
             kept: Vec::new(),
         }
     }
+}
+
+/// Which part of a Service's connections failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FailedBefore {
+    /// The Service, as `namespace/name`.
+    #[serde(deserialize_with = "lenient")]
+    pub service: Box<str>,
+    /// Of 1,000 connections.
+    #[serde(deserialize_with = "lenient")]
+    pub per_mille: u64,
 }
 
 /// A ZoneEvacuation as it is stored.
@@ -251,7 +267,7 @@ pub async fn report(
     let path = format!("{}/status", path(stored.name())?);
     // Lists that are empty now were perhaps not before: a merge patch leaves out what is not named.
     let mut status = json!(status);
-    for list in ["overLimit", "kept"] {
+    for list in ["failedBefore", "overLimit", "kept"] {
         if status.get(list).is_none() {
             status[list] = Value::Null;
         }

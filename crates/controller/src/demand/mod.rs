@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Both sources are a [`Measuring`], and all arithmetic is in `zonewise_demand`. Only the leader asks and decides. What
-//! cannot be collected is left out: figures fade to the model then, and nothing else is harmed.
+//! cannot be collected is left out: figures fade to the model then, and nothing else is harmed. While a zone is being
+//! emptied, the same answers of proxies say which connections fail, of all Services with endpoints in that zone.
 
 mod ask;
 mod collect;
@@ -16,12 +17,15 @@ mod lead;
 mod prometheus;
 mod proxies;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use zonewise_common::clock;
 use zonewise_common::name::{Key, Name};
+use zonewise_demand::failures::Failures;
 use zonewise_demand::load::{Load, load};
 use zonewise_demand::shares::{Decision, ZoneDemand};
 use zonewise_demand::state::State;
@@ -54,7 +58,18 @@ pub(crate) struct Demand {
     /// How many Services have which reason.
     reasons: Mutex<BTreeMap<String, usize>>,
     loads: Mutex<Vec<ServiceLoad>>,
+    watch: Mutex<Watch>,
 }
+
+/// The Services whose failed connections are watched, and what is known of them.
+#[derive(Default)]
+struct Watch {
+    services: BTreeSet<Key>,
+    known: Option<(Instant, Arc<Failures>)>,
+}
+
+/// How long what fails is taken for what fails now: proxies are asked less often.
+const FAILURES_FRESH: Duration = Duration::from_secs(2);
 
 /// What is shown of a Service.
 struct ServiceLoad {
@@ -94,6 +109,7 @@ impl Demand {
             state: Mutex::default(),
             reasons: Mutex::default(),
             loads: Mutex::default(),
+            watch: Mutex::default(),
         });
         demand.register(registry)?;
         Ok(demand)
@@ -238,6 +254,35 @@ impl Demand {
         *self.reasons.lock() = reasons;
         let rewritten = decisions.into_iter().filter(|(_, decision)| decision.rewritten);
         rewritten.filter_map(|(name, _)| key(&name)).collect()
+    }
+
+    /// Has the failed connections to these Services watched, and to no others. No shares are decided for their sake.
+    pub(crate) fn watch(&self, services: BTreeSet<Key>) {
+        let mut watch = self.watch.lock();
+        if watch.services == services {
+            return;
+        }
+        let names: Vec<String> =
+            services.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+        self.measuring().figures(&mut |figures| figures.set_watched(&names));
+        *watch = Watch { services, known: None };
+    }
+
+    /// What fails of the connections to these Services; `None` where nobody counts that.
+    pub(crate) fn failures(&self) -> Option<Arc<Failures>> {
+        if self.source != Source::Proxies {
+            return None;
+        }
+        let mut watch = self.watch.lock();
+        let fresh = watch.known.as_ref().filter(|(at, _)| at.elapsed() < FAILURES_FRESH);
+        if let Some((_, known)) = fresh {
+            return Some(Arc::clone(known));
+        }
+        let mut failures = None;
+        self.measuring().figures(&mut |figures| failures = figures.failures(now()));
+        let known = Arc::new(failures?);
+        watch.known = Some((Instant::now(), Arc::clone(&known)));
+        Some(known)
     }
 
     /// What is in force, as text.

@@ -12,6 +12,8 @@
 //!                                     Ended ◄── 100 ◄─ 75 ◄─ … ◄ Restoring
 //! ```
 //!
+//! Where connections that fail are watched, `Checking` lasts until it is known how many fail before anything is moved.
+//!
 //! All of it is a function of the stored object and of what can be seen now. So a controller that starts, or takes over,
 //! goes on where the last one has stopped. The way back because of a limit is one step, because the others are in trouble
 //! and the endpoints of the zone have carried this traffic before.
@@ -21,8 +23,13 @@ use zonewise_inventory::evacuation::{EvacuationStatus, Phase, StoredEvacuation};
 use zonewise_slices::evacuation::{Prospect, STEPS, Survey};
 use zonewise_topology::reason::Code;
 
+use super::failing::Failing;
+
 /// The zone goes back if fewer than this part of the endpoints elsewhere is left that were ready at the beginning.
 const LEAST_ELSEWHERE: f64 = 0.8;
+/// How long the first step waits for what is known of connections that fail, in seconds: three reports of each proxy come
+/// within 45 s.
+const MEASURING: i64 = 60;
 /// The most Services that a status lists.
 const LISTED: usize = 20;
 
@@ -38,6 +45,8 @@ pub(crate) struct Sight {
     pub(crate) unwritten: u64,
     /// Whether some proxy has not applied these slices yet.
     pub(crate) proxies_behind: bool,
+    /// What fails of the connections to endpoints outside the zone.
+    pub(crate) failing: Failing,
 }
 
 /// What is to be stored next; `None` if nothing changes.
@@ -90,7 +99,18 @@ impl Course<'_> {
         if !survey.over.is_empty() {
             return figures(self.status(Phase::Refused, 100, Code::EvacuationOverLimit));
         }
-        figures(self.status(Phase::Moving, below(100), Code::EvacuationMoving))
+        let checking = self.status(Phase::Checking, 100, Code::EvacuationMeasuring);
+        if self.sight.failing.may_become_known() && !self.has_lasted(&checking, MEASURING) {
+            return figures(checking);
+        }
+        let moving = self.status(Phase::Moving, below(100), Code::EvacuationMoving);
+        figures(EvacuationStatus { failed_before: self.sight.failing.to_store(), ..moving })
+    }
+
+    /// Whether phase and percentage of a status are so many seconds old.
+    fn has_lasted(&self, status: &EvacuationStatus, least: i64) -> bool {
+        let now = self.sight.now;
+        now >= seconds(Some(&status.since)).unwrap_or(now).saturating_add(least)
     }
 
     fn forward(&self, end: Option<Code>) -> EvacuationStatus {
@@ -104,6 +124,9 @@ impl Course<'_> {
         }
         if (sight.survey.elsewhere as f64) < LEAST_ELSEWHERE * before.elsewhere as f64 {
             return self.status(Phase::GoneBack, 100, Code::EvacuationOthersFailing);
+        }
+        if !sight.failing.over(before).is_empty() {
+            return self.status(Phase::GoneBack, 100, Code::EvacuationConnectionsFailing);
         }
         match (before.phase, self.obstacle()) {
             (Phase::Empty, _) => before.clone(),
@@ -132,18 +155,20 @@ impl Course<'_> {
     /// What the next step has to wait for. Proxies are waited for before the zone is called empty, and only then: they
     /// report late, and one that is a step behind sends to endpoints that still serve.
     fn obstacle(&self) -> Option<Obstacle> {
-        let Sight { now, unwritten, .. } = *self.sight;
         let before = &self.stored.status;
         let is_last = before.phase == Phase::Moving && before.percent == 0;
-        let proxies_behind = self.sight.proxies_behind && is_last;
-        let since = seconds(Some(&before.since)).unwrap_or(now);
-        if now < since.saturating_add(i64::from(self.stored.spec.step_seconds())) {
-            Some(Obstacle::Time)
-        } else if unwritten > 0 {
-            Some(Obstacle::Unwritten)
-        } else {
-            proxies_behind.then_some(Obstacle::Proxies)
+        if !self.has_lasted(before, i64::from(self.stored.spec.step_seconds())) {
+            return Some(Obstacle::Time);
         }
+        if self.sight.unwritten > 0 {
+            return Some(Obstacle::Unwritten);
+        }
+        if self.sight.proxies_behind && is_last {
+            return Some(Obstacle::Proxies);
+        }
+        // On the way back nothing is moved to where connections fail.
+        let near = self.sight.failing.near(before).into_iter();
+        near.filter(|_| before.phase == Phase::Moving).map(Obstacle::Failing).next()
     }
 
     /// The same as before, with what it waits for.
@@ -153,16 +178,17 @@ impl Course<'_> {
         let (reason, cause) = match for_what {
             Obstacle::Time => return before,
             Obstacle::Unwritten => {
-                (before.reason.clone(), "not all EndpointSlices are written yet")
+                (before.reason.clone(), "not all EndpointSlices are written yet".to_owned())
             }
-            Obstacle::Proxies => (behind.code.to_string().into(), behind.sentence),
+            Obstacle::Proxies => (behind.code.to_string().into(), behind.sentence.to_owned()),
+            Obstacle::Failing(figures) => (before.reason.clone(), figures),
         };
         EvacuationStatus { reason, message: format!("the next step waits: {cause}"), ..before }
     }
 
     fn status(&self, phase: Phase, percent: u8, code: Code) -> EvacuationStatus {
         let before = &self.stored.status;
-        let same = (before.phase, before.percent) == (phase, percent);
+        let same = (before.phase, before.percent) == (phase, percent) && !before.since.is_empty();
         let since = if same { before.since.clone() } else { timestamp(self.sight.now).into() };
         EvacuationStatus {
             phase,
@@ -196,10 +222,17 @@ impl Course<'_> {
                 "{} ready endpoints elsewhere, {} when it began",
                 survey.elsewhere, self.stored.status.elsewhere
             ),
+            (_, Code::EvacuationConnectionsFailing) => {
+                let over = self.sight.failing.over(&self.stored.status);
+                let all = services(over.len());
+                over.first().map(|worst| format!("{worst}; {all} in all")).unwrap_or_default()
+            }
             _ => String::new(),
         };
         let more = match phase {
-            Phase::Moving => highest.unwrap_or_default(),
+            Phase::Moving => {
+                format!("{}{}", highest.unwrap_or_default(), self.sight.failing.note())
+            }
             Phase::Refused | Phase::GoneBack => format!("; {}", entry.remedy),
             _ => String::new(),
         };
@@ -210,7 +243,6 @@ impl Course<'_> {
     }
 }
 
-#[derive(Clone, Copy)]
 enum Obstacle {
     /// The time of a step is not over.
     Time,
@@ -218,6 +250,8 @@ enum Obstacle {
     Unwritten,
     /// A proxy has not applied the last step.
     Proxies,
+    /// Nearly too many connections fail, with figures.
+    Failing(String),
 }
 
 /// The next lower step.
@@ -267,6 +301,9 @@ mod tests {
 
     use proptest::prelude::*;
     use serde_json::json;
+    use zonewise_inventory::evacuation::FailedBefore;
+
+    use crate::evacuation::failing::Failed;
 
     const BEGIN: i64 = 1_767_323_045;
     const DEADLINE: i64 = BEGIN + 3600;
@@ -299,8 +336,18 @@ mod tests {
         }));
         let mut survey = Survey::new(160);
         survey.add(&service.unwrap(), prospect(growth));
-        Sight { now, survey, zone_exists: true, unwritten: 0, proxies_behind: false }
+        let failing = Failing::NotWatched;
+        Sight { now, survey, zone_exists: true, unwritten: 0, proxies_behind: false, failing }
     }
+
+    /// So many of 1,000 connections to other zones fail.
+    fn failing(count: u64) -> Failing {
+        let (service, mostly) = ("shop/web".to_owned(), "b".into());
+        let one = Failed { service, connections: 1000, failed: count, mostly, seconds: 30.0 };
+        Failing::Watched { services: vec![one], complete: true }
+    }
+
+    const UNKNOWN: Failing = Failing::Watched { services: Vec::new(), complete: false };
 
     /// Plays the course with a look every second. Returns each phase and percentage with the time at which it began.
     fn play(until: i64, mut see: impl FnMut(i64, &mut Sight, &mut bool)) -> Vec<(i64, Phase, u8)> {
@@ -418,6 +465,101 @@ mod tests {
     }
 
     #[test]
+    fn it_goes_back_when_connections_elsewhere_fail_more_than_before() {
+        // How many of 1,000 fail before it begins and from second 25 on, and how it ends.
+        let rows = [
+            (0, 51, (25, GoneBack, 100)),
+            (0, 25, (40, Empty, 0)),
+            (10, 51, (25, GoneBack, 100)),
+            (60, 60, (40, Empty, 0)),
+            (60, 85, (40, Empty, 0)),
+            (60, 120, (25, GoneBack, 100)),
+        ];
+        for (before, after, end) in rows {
+            let history = play(100, |second, seen, _| {
+                seen.failing = failing(if second < 25 { before } else { after });
+            });
+            assert_eq!(history.last(), Some(&end), "{before}, then {after}");
+        }
+        let status = EvacuationStatus {
+            phase: Empty,
+            percent: 0,
+            since: timestamp(BEGIN).into(),
+            observed_generation: 1,
+            ..EvacuationStatus::default()
+        };
+        let seen = Sight { failing: failing(120), ..sight(BEGIN + 10, 1.5) };
+        let back = next(&stored(&status, false, 1), &seen).unwrap();
+        assert_eq!((back.percent, &*back.reason), (100, "EvacuationConnectionsFailing"));
+        let figures = "(shop/web: 12 % of the connections to endpoints outside the zone fail (120 in 30 s, most of them to \
+             zone b), 5 % are allowed; 1 Service in all)";
+        assert!(back.message.contains(figures), "{}", back.message);
+    }
+
+    #[test]
+    fn a_step_waits_while_nearly_too_many_connections_fail_and_the_way_back_does_not() {
+        let history = play(200, |second, seen, restore| {
+            seen.failing = failing(if (50..100).contains(&second) { 10 } else { 40 });
+            if second == 0 {
+                seen.failing = failing(0);
+            }
+            *restore = second >= 110;
+        });
+        let expected = [
+            (0, Moving, 75),
+            (50, Moving, 50),
+            (60, Moving, 25),
+            (70, Moving, 0),
+            (80, Empty, 0),
+            (110, Restoring, 25),
+            (120, Restoring, 50),
+            (130, Restoring, 75),
+            (140, Restoring, 100),
+            (150, Ended, 100),
+        ];
+        assert_eq!(history, expected);
+        let status = EvacuationStatus {
+            phase: Moving,
+            percent: 75,
+            since: timestamp(BEGIN).into(),
+            observed_generation: 1,
+            ..EvacuationStatus::default()
+        };
+        let seen = Sight { failing: failing(40), ..sight(BEGIN + 10, 1.5) };
+        let waits = next(&stored(&status, false, 1), &seen).unwrap();
+        assert_eq!((waits.phase, waits.percent), (Moving, 75));
+        assert!(waits.message.starts_with("the next step waits: shop/web: 4 % of"), "{waits:?}");
+    }
+
+    #[test]
+    fn the_first_step_waits_until_it_is_known_what_fails_before() {
+        let known = |second, seen: &mut Sight| {
+            seen.failing = if second < 45 { UNKNOWN } else { failing(30) };
+        };
+        let history = play(60, |second, seen, _| known(second, seen));
+        assert_eq!(history, [(45, Moving, 75), (55, Moving, 50)]);
+        let checking = next(
+            &stored(&EvacuationStatus::default(), false, 1),
+            &Sight { failing: UNKNOWN, ..sight(BEGIN, 1.5) },
+        );
+        let checking = checking.unwrap();
+        assert_eq!((checking.phase, &*checking.reason), (Phase::Checking, "EvacuationMeasuring"));
+        let seen = Sight { failing: failing(30), ..sight(BEGIN + 45, 1.5) };
+        let moving = next(&stored(&checking, false, 1), &seen).unwrap();
+        let before = [FailedBefore { service: "shop/web".into(), per_mille: 30 }];
+        assert_eq!(moving.failed_before, before);
+        // Proxies that never report hold nothing up for long, and that is said.
+        let never = play(80, |_, seen, _| seen.failing = UNKNOWN);
+        assert_eq!(never[..2], [(60, Moving, 75), (70, Moving, 50)]);
+        let seen = Sight { failing: UNKNOWN, ..sight(BEGIN + 60, 1.5) };
+        let moving = next(&stored(&checking, false, 1), &seen).unwrap();
+        assert!(moving.message.contains("connections that fail are watched in part only"));
+        let seen = sight(BEGIN, 1.5);
+        let moving = next(&stored(&EvacuationStatus::default(), false, 1), &seen).unwrap();
+        assert!(moving.message.contains("connections that fail are not watched"), "{moving:?}");
+    }
+
+    #[test]
     fn what_is_asked_for_again_on_the_way_back_goes_on_from_there() {
         let status = EvacuationStatus {
             phase: Restoring,
@@ -435,7 +577,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_happens_one_step_at_a_time_down_and_the_whole_zone_after_the_deadline(
-            events in proptest::collection::vec((0i64..4000, 0usize..5), 0..12),
+            events in proptest::collection::vec((0i64..4000, 0usize..8), 0..12),
         ) {
             let (mut status, mut restore, mut generation) = (EvacuationStatus::default(), false, 1);
             for second in (0..4200).step_by(5) {
@@ -446,6 +588,9 @@ mod tests {
                         1 => seen.survey.elsewhere = 1,
                         2 => seen.unwritten = 3,
                         3 => seen.proxies_behind = true,
+                        4 => seen.failing = failing(200),
+                        5 => seen.failing = failing(40),
+                        6 => seen.failing = UNKNOWN,
                         _ => { restore = !restore; generation += 1; }
                     }
                 }

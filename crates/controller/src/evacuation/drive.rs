@@ -1,5 +1,6 @@
 //! Takes evacuations forward: looks, decides, stores the decision, tells.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use zonewise_common::clock;
 use zonewise_common::event::{Event, EventType};
 use zonewise_common::keys::MANAGED_BY;
 use zonewise_common::name::{Key, Name};
+use zonewise_demand::failures::Failures;
 use zonewise_inventory::evacuation::{self, EvacuationStatus, KIND, Phase, StoredEvacuation};
 use zonewise_inventory::follow::{IndexListener, WatchedIndex};
 use zonewise_inventory::guard::API_VERSION;
@@ -25,6 +27,7 @@ use zonewise_slices::settings::Settings;
 
 use super::StoredEvacuations;
 use super::course::{Sight, next};
+use super::failing::{Failed, Failing};
 use crate::demand::Demand;
 use crate::proxies::{ProxyProgress, ProxyReadiness};
 
@@ -54,9 +57,9 @@ impl<L: IndexListener> Driver<L> {
     /// Never ends.
     pub(crate) async fn drive(&self) {
         loop {
-            let mut period = None;
+            let (mut period, mut watched) = (None, BTreeSet::new());
             for stored in self.evacuations.all() {
-                self.advance(&stored).await;
+                watched.extend(self.advance(&stored).await);
                 let own = match stored.status.phase {
                     _ if stored.status.observed_generation != stored.generation() => Some(PERIOD),
                     Phase::Empty => Some(EMPTY_PERIOD),
@@ -65,6 +68,7 @@ impl<L: IndexListener> Driver<L> {
                 };
                 period = own.into_iter().chain(period).min();
             }
+            self.demand.watch(watched);
             match period {
                 None => self.evacuations.changed().await,
                 Some(period) => drop(timeout(period, self.evacuations.changed()).await),
@@ -72,21 +76,29 @@ impl<L: IndexListener> Driver<L> {
         }
     }
 
-    async fn advance(&self, stored: &StoredEvacuation) {
+    /// Takes an evacuation a step forward, if it is time. Returns the Services whose failed connections are to be watched.
+    async fn advance(&self, stored: &StoredEvacuation) -> BTreeSet<Key> {
         let is_new = stored.status.observed_generation != stored.generation();
         if stored.status.phase.is_over() && !is_new {
-            return;
+            return BTreeSet::new();
         }
-        let sight = self.look(stored).await;
-        let Some(status) = next(stored, &sight) else { return };
+        let (services, zone_exists) = self.services_in(&stored.spec.zone);
+        let sight = self.look(stored, &services, zone_exists).await;
+        if let Some(status) = next(stored, &sight) {
+            self.report(stored, &status).await;
+        }
+        services
+    }
+
+    async fn report(&self, stored: &StoredEvacuation, status: &EvacuationStatus) {
         if !self.leadership.may_write() {
             return;
         }
-        match evacuation::report(&self.client, stored, &status).await {
+        match evacuation::report(&self.client, stored, status).await {
             Ok(now) => {
                 self.evacuations.note(now);
                 (self.zones_changed)();
-                self.tell(stored, &status);
+                self.tell(stored, status);
             }
             // It was changed or deleted meanwhile, which the watch reports.
             Err(ApiError::Conflict(_) | ApiError::NotFound(_)) => sleep(PERIOD).await,
@@ -117,7 +129,12 @@ impl<L: IndexListener> Driver<L> {
     }
 
     /// Looks at all Services with endpoints in the zone.
-    async fn look(&self, stored: &StoredEvacuation) -> Sight {
+    async fn look(
+        &self,
+        stored: &StoredEvacuation,
+        services: &BTreeSet<Key>,
+        zone_exists: bool,
+    ) -> Sight {
         let zone = &stored.spec.zone;
         let nodes = Arc::clone(&self.nodes.borrow());
         let settings = Arc::clone(&self.settings.borrow());
@@ -131,9 +148,12 @@ impl<L: IndexListener> Driver<L> {
             settings,
             zone,
         };
-        let (services, zone_exists) = self.services_in(zone);
-        let mut seen =
-            Seen { survey: Survey::new(stored.spec.limit_percent()), unwritten: 0, newest: 0 };
+        let mut seen = Seen {
+            survey: Survey::new(stored.spec.limit_percent()),
+            unwritten: 0,
+            newest: 0,
+            watch: self.demand.failures().map(Watch::new),
+        };
         for (number, key) in services.iter().enumerate() {
             self.look_at(key, &view, &mut seen);
             if number % BATCH == BATCH - 1 {
@@ -150,11 +170,12 @@ impl<L: IndexListener> Driver<L> {
             zone_exists,
             unwritten: seen.unwritten,
             proxies_behind,
+            failing: seen.watch.map_or(Failing::NotWatched, Watch::failing),
         }
     }
 
     /// The Services with Pods in a zone, and whether some node is in it.
-    fn services_in(&self, zone: &str) -> (std::collections::BTreeSet<Key>, bool) {
+    fn services_in(&self, zone: &str) -> (BTreeSet<Key>, bool) {
         let index = self.watched.index();
         let nodes = index.nodes().values().filter(|node| node.zone.as_deref() == Some(zone));
         let names: Vec<&Name> = nodes.map(|node| &node.name).collect();
@@ -189,6 +210,9 @@ impl<L: IndexListener> Driver<L> {
             Prospect::of(&input(&view.in_use), &input(&view.emptied), &choice, view.zone);
         let Some(prospect) = prospect else { return };
         seen.survey.add(&service, prospect);
+        if let Some(watch) = &mut seen.watch {
+            watch.add(&service.key(), view.zone);
+        }
         seen.unwritten += u64::from(!is_written(&input(&view.now), &choice, view.zone));
         let versions = slices.iter().map(|slice| version_number(&slice.resource_version));
         // Where endpoints stay, nothing was written for the sake of the zone.
@@ -213,4 +237,29 @@ struct Seen {
     unwritten: u64,
     /// The highest resource version among the slices.
     newest: u64,
+    /// `None` where connections that fail are not watched.
+    watch: Option<Watch>,
+}
+
+/// What was seen so far of connections that fail.
+struct Watch {
+    known: Arc<Failures>,
+    services: Vec<Failed>,
+    complete: bool,
+}
+
+impl Watch {
+    fn new(known: Arc<Failures>) -> Self {
+        Self { known, services: Vec::new(), complete: true }
+    }
+
+    fn add(&mut self, service: &str, zone: &str) {
+        let known = self.known.of(service);
+        self.complete &= known.is_some_and(|known| known.complete);
+        self.services.extend(known.map(|known| Failed::outside(service, known, zone)));
+    }
+
+    fn failing(self) -> Failing {
+        Failing::Watched { services: self.services, complete: self.complete }
+    }
 }

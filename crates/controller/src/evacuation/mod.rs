@@ -5,6 +5,7 @@
 //!        ▲                         │
 //!        │ status                  ▼ every second, and at every change, in the leading replica
 //!        └──────────────────── course (pure) ◄── survey: what it means for each Service (slices::evacuation)
+//!                                            ◄── failing: connections that fail, as the proxies report them (demand)
 //! ```
 //!
 //! The status is written before anything else happens, and what is in force is read from it alone. So every replica
@@ -16,6 +17,7 @@
 
 mod course;
 mod drive;
+mod failing;
 mod follow;
 
 pub use zonewise_inventory::evacuation::{

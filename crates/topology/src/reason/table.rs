@@ -252,6 +252,12 @@ define_reasons! {
         EvacuationOthersFailing => Failed,
             "too many endpoints in other zones have stopped being ready since the zone began to be emptied",
             "find out why these Pods are not ready before you try again";
+        EvacuationConnectionsFailing => Failed,
+            "too many connections to endpoints in other zones are refused or not answered since the zone began to be emptied",
+            "find out why these endpoints do not answer although their Pods are ready, and whether a firewall or a network policy keeps their new clients away, before you try again";
+        EvacuationMeasuring => InForce,
+            "before anything is moved, it is counted which part of the connections to other zones fails",
+            "nothing to do; it takes a minute at most";
         EvacuationZoneUnknown => Failed,
             "no node is in this zone",
             "compare the name with the label topology.kubernetes.io/zone of the nodes";
