@@ -33,7 +33,7 @@ const COUNTED: usize = 6_000;
 const MOST_EXCESS: f64 = 0.2;
 
 /// What the controller and the proxies need besides.
-async fn apply_demand_roles(cluster: &Cluster) {
+pub(crate) async fn apply_demand_roles(cluster: &Cluster) {
     cluster.create(&manifests(deploy("demand/rbac.yaml")).unwrap()).await.unwrap();
 }
 
@@ -41,7 +41,7 @@ fn deploy(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file)
 }
 
-async fn token_file(cluster: &Cluster) -> PathBuf {
+pub(crate) async fn token_file(cluster: &Cluster) -> PathBuf {
     let path = cluster.directory().join("demand-token");
     let token = cluster.account_token(User::Controller, "zonewise-demand").await.unwrap();
     std::fs::write(&path, token).unwrap();
@@ -49,7 +49,7 @@ async fn token_file(cluster: &Cluster) -> PathBuf {
 }
 
 /// The configuration of a controller that asks a little more often than usual.
-fn config(demand: DemandConfig) -> Config {
+pub(crate) fn config(demand: DemandConfig) -> Config {
     let text = "apiVersion: config.zonewise.dev/v1alpha1\nkind: ControllerConfiguration\n\
                 healthAddress: 127.0.0.1:0\nmetricsAddress: 127.0.0.1:10271\nleaderElection: { leaderElect: false }\n";
     // Shares change by 1 % in a second, and a rewrite is allowed eight times in a row: with shorter periods the rewrites are
@@ -60,7 +60,7 @@ fn config(demand: DemandConfig) -> Config {
 }
 
 /// Runs the controller on a node until the shutdown: from there it reaches the proxies.
-fn run_controller(
+pub(crate) fn run_controller(
     cluster: &Cluster,
     nodes: &TestNodes,
     config: Config,
