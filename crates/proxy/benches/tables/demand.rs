@@ -1,4 +1,5 @@
-//! What counting costs a connection: nothing, zones, Services, Services and bytes, each in a network of its own.
+//! What counting costs a connection: nothing, zones, Services (with connections that fail, and without), Services and
+//! bytes, each in a network of its own.
 //!
 //! ```text
 //!  caller ── ClusterIP ── rules of one way of counting ─► server     a turn of each in every round, never in one order
@@ -22,8 +23,8 @@ use zonewise_nft::conntrack::Conntrack;
 use zonewise_nft::{Family, Network, Socket};
 use zonewise_proxy::config::CountBy;
 use zonewise_proxy::testing::{
-    Index, Kernel, LocalTraffic, Meter, NodeSettings, Options, Published, WatchId, by_service,
-    programmed_service,
+    FailedConnections, Index, Kernel, LocalTraffic, Meter, NodeSettings, Options, Published,
+    WatchId, by_service, programmed_service,
 };
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
 use zonewise_testbed::objects;
@@ -39,11 +40,13 @@ const PARTS: usize = 12;
 /// The first round finds neighbours and warms caches.
 const WARM: usize = 1;
 
-const WAYS: [(&str, CountBy, bool); 4] = [
-    ("none", CountBy::None, false),
-    ("zones", CountBy::Zones, false),
-    ("services", CountBy::Services, false),
-    ("services and bytes", CountBy::Services, true),
+/// The name, what connections are counted by, whether those that fail are, and whether bytes are.
+const WAYS: [(&str, CountBy, bool, bool); 5] = [
+    ("none", CountBy::None, false, false),
+    ("zones", CountBy::Zones, false, false),
+    ("services, but not what fails", CountBy::Services, false, false),
+    ("services", CountBy::Services, true, false),
+    ("services and bytes", CountBy::Services, true, true),
 ];
 
 /// One way of counting.
@@ -52,13 +55,14 @@ struct Lane {
     caller: NetnsPod,
     _kernel: Kernel,
     published: Arc<Published>,
+    failed: Option<FailedConnections>,
     meter: Option<Meter>,
     /// Microseconds of CPU and of time for a connection, by round.
     figures: Vec<[f64; 2]>,
 }
 
 pub(crate) fn measure() -> Result<Vec<Row>> {
-    let lanes = WAYS.iter().map(|(_, count, bytes)| Lane::new(*count, *bytes));
+    let lanes = WAYS.iter().map(|(_, count, failed, bytes)| Lane::new(*count, *failed, *bytes));
     let mut lanes: Vec<Lane> = lanes.collect::<Result<_>>()?;
     for round in 0..WARM + ROUNDS {
         for place in 0..lanes.len() {
@@ -84,7 +88,7 @@ pub(crate) fn measure() -> Result<Vec<Row>> {
 }
 
 impl Lane {
-    fn new(count: CountBy, bytes: bool) -> Result<Self> {
+    fn new(count: CountBy, failed: bool, bytes: bool) -> Result<Self> {
         let mut network = ClusterNetwork::new()?;
         let node = network.add_node("n1", "a")?;
         let server = network.add_pod(&node, "server")?;
@@ -109,11 +113,12 @@ impl Lane {
         })?;
         let accounting = if bytes { "1" } else { "0" };
         node.namespace.write_sysctl("net/netfilter/nf_conntrack_acct", accounting)?;
-        let meter = bytes
-            .then(|| Meter::new(Network::default(), Arc::clone(&published), zone_names(&reader)));
+        let (of, names) = (|| Arc::clone(&published), || zone_names(&reader));
+        let failed = failed.then(|| FailedConnections::new(Network::default(), of(), names()));
+        let meter = bytes.then(|| Meter::new(Network::default(), of(), names()));
         serve(&server)?;
         let figures = Vec::new();
-        let mut lane = Self { network, caller, _kernel: kernel, published, meter, figures };
+        let mut lane = Self { network, caller, _kernel: kernel, published, failed, meter, figures };
         lane.read()?;
         Ok(lane)
     }
@@ -121,8 +126,11 @@ impl Lane {
     /// As the proxy reads, every quarter of a second.
     fn read(&mut self) -> Result<()> {
         let node = &self.network.nodes()[0];
-        let (meter, published) = (&mut self.meter, &self.published);
+        let Self { failed, meter, published, .. } = self;
         node.namespace.enter(|| -> Result<()> {
+            if let Some(failed) = failed {
+                failed.read();
+            }
             if let Some(meter) = meter {
                 meter.read();
             }
