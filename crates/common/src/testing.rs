@@ -115,12 +115,14 @@ pub fn full_pod() -> Value {
                 "name": "web",
                 "image": "web",
                 "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
+                "resources": {"requests": {"cpu": "250m"}},
             }],
             "initContainers": [{
                 "name": "sidecar",
                 "image": "sidecar",
                 "restartPolicy": "Always",
                 "ports": [{"name": "admin", "containerPort": 9090, "protocol": "TCP"}],
+                "resources": {"requests": {"cpu": "100m"}},
             }],
         },
         "status": {

@@ -267,9 +267,10 @@ fn session_affinity_lasts_its_time_and_no_longer() {
                 assert_eq!(cluster.answers(from, to, TRIES).names.len(), 1, "{from:?} to {to}");
             }
         }
-        // Each try renews the time, and a pause of more than it forgets.
+        // Each try renews the time, and a pause of more than it forgets. Which endpoint is next is chance: one run in
+        // half a million sees the same one twenty times.
         let mut names = std::collections::BTreeSet::new();
-        for _ in 0..8 {
+        for _ in 0..20 {
             let responses = cluster.answers(&cluster.caller.namespace, cluster_ip(2, v6), 2);
             assert_eq!(responses.names.len(), 1);
             names.extend(responses.names);
