@@ -15,6 +15,8 @@ use crate::common::{Running, cluster, config};
 pub(crate) async fn ask(address: SocketAddr, path: &str, token: Option<&str>) -> (u16, String) {
     let mut config = ClientConfig::new(format!("https://{address}").parse().unwrap());
     config.accept_invalid_certs = true;
+    // One answer is asked for: otherwise the client asks for minutes again where that is 503.
+    config.default_retry = false;
     config.auth_info = serde_json::from_value(json!({ "token": token })).unwrap();
     let client = Client::try_from(config).unwrap();
     let request = Request::get(path).body(kube::client::Body::empty()).unwrap();

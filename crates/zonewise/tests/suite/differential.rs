@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use zonewise_netns::{Namespace, NetnsPod};
 use zonewise_testbed::Cluster;
 
-const TRIES: usize = 16;
+const TRIES: usize = 24;
 
 /// One of the twins.
 struct Twin {
