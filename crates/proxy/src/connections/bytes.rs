@@ -17,7 +17,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zonewise_common::name::{Key, Name};
 use zonewise_nft::Network;
 use zonewise_nft::conntrack::{Carried, EndedFlows, Flow};
 
@@ -159,26 +158,8 @@ impl Meter {
         if !self.trouble.lets_try(now) {
             return;
         }
-        match self.read_flows(now >= self.read_all_at) {
-            Ok(()) => self.works(),
-            Err(error) => self.fails(now, &error),
-        }
-    }
-
-    fn works(&mut self) {
-        if self.trouble.worked() {
-            tracing::info!("bytes are counted again");
-        }
-    }
-
-    fn fails(&mut self, now: Instant, error: &io::Error) {
-        if self.trouble.failed(now) {
-            tracing::warn!(
-                %error,
-                "bytes are not counted, because connection tracking cannot be read: check that the proxy has the \
-                 capability NET_ADMIN, and that the kernel has the module nf_conntrack_netlink; it is tried again"
-            );
-        }
+        let read = self.read_flows(now >= self.read_all_at);
+        self.trouble.note(now, "bytes", read);
     }
 
     /// Reads which flows have ended, and all others too if asked for.
@@ -277,13 +258,8 @@ impl Meter {
     }
 
     fn note(&mut self, found: &BTreeMap<FlowEnds, Carried>) {
-        let (endpoint_zones, published, names) =
-            (&mut self.zones, &self.published, &self.zone_names);
-        let placed: Vec<(Option<(Key, Name)>, Carried)> = found
-            .iter()
-            .map(|(ends, sum)| (endpoint_zones.of(ends, published, names), *sum))
-            .collect();
-        let mut ledger = published.connections();
+        let placed = self.zones.place(found, &self.published, &self.zone_names);
+        let mut ledger = self.published.connections();
         for (place, sum) in placed {
             match place {
                 Some((service, zone)) => ledger.add_bytes(&zone, &service, sum),

@@ -22,7 +22,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zonewise_common::name::{Key, Name};
 use zonewise_nft::Network;
 use zonewise_nft::conntrack::{EndedFlows, Flow};
 
@@ -151,23 +150,8 @@ impl FailedConnections {
         if !self.trouble.lets_try(now) {
             return;
         }
-        match self.read_flows(now, now >= self.list_at) {
-            Ok(()) if self.trouble.worked() => {
-                tracing::info!("connections that fail are counted again");
-            }
-            Ok(()) => {}
-            Err(error) => self.fails(now, &error),
-        }
-    }
-
-    fn fails(&mut self, now: Instant, error: &io::Error) {
-        if self.trouble.failed(now) {
-            tracing::warn!(
-                %error,
-                "connections that fail are not counted, because connection tracking cannot be read: check that the proxy \
-                 has the capability NET_ADMIN, and that the kernel has the module nf_conntrack_netlink; it is tried again"
-            );
-        }
+        let read = self.read_flows(now, now >= self.list_at);
+        self.trouble.note(now, "connections that fail", read);
     }
 
     /// Reads what was refused, and what nobody has answered by `now` too if asked for.
@@ -233,15 +217,12 @@ impl FailedConnections {
     }
 
     fn note(&mut self, found: &BTreeMap<FlowEnds, u64>) {
-        let (endpoint_zones, published, names) =
-            (&mut self.zones, &self.published, &self.zone_names);
-        let placed: Vec<((Key, Name), u64)> = found
-            .iter()
-            .filter_map(|(ends, count)| Some((endpoint_zones.of(ends, published, names)?, *count)))
-            .collect();
-        let mut ledger = published.connections();
-        for ((service, zone), count) in placed {
-            ledger.add_failed(&zone, &service, count);
+        let placed = self.zones.place(found, &self.published, &self.zone_names);
+        let mut ledger = self.published.connections();
+        for (place, count) in placed {
+            if let Some((service, zone)) = place {
+                ledger.add_failed(&zone, &service, count);
+            }
         }
     }
 }

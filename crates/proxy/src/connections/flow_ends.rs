@@ -65,14 +65,23 @@ struct ServiceZones {
 /// How many endpoints that are gone are kept of each Service.
 const MAX_GONE_ENDPOINTS: usize = 1000;
 
+/// A Service, and the zone of one of its endpoints.
+type Place = (Key, Name);
+
 impl EndpointZones {
-    /// The Service that a flow was made to, and the zone of its endpoint.
-    pub(super) fn of(
+    /// Where flows have led, with what was found of them; `None` where no Service has the address, or no endpoint is
+    /// known. It needs no ledger, so nobody waits for it.
+    pub(super) fn place<T: Copy>(
         &mut self,
-        ends: &FlowEnds,
+        found: &BTreeMap<FlowEnds, T>,
         published: &Published,
         names: &ZoneNames,
-    ) -> Option<(Key, Name)> {
+    ) -> Vec<(Option<Place>, T)> {
+        found.iter().map(|(ends, what)| (self.of(ends, published, names), *what)).collect()
+    }
+
+    /// The Service that a flow was made to, and the zone of its endpoint.
+    fn of(&mut self, ends: &FlowEnds, published: &Published, names: &ZoneNames) -> Option<Place> {
         let key = ends.service(published)?;
         let service = published.service(&key)?;
         let known = self.0.get(&key).filter(|known| Arc::ptr_eq(&known.service, &service));

@@ -1,5 +1,6 @@
-//! When something is tried again that has failed.
+//! When connection tracking is read again after that has failed, and what the log says of it.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 /// The first and the longest pause after a failure.
@@ -16,14 +17,28 @@ impl Trouble {
         self.0.is_none_or(|(_, until)| now >= until)
     }
 
+    /// Says in the log that `what` is not counted, at the first of several failures, and that it is again.
+    pub(super) fn note(&mut self, now: Instant, what: &str, result: io::Result<()>) {
+        match result {
+            Ok(()) if self.worked() => tracing::info!("{what} are counted again"),
+            Ok(()) => {}
+            Err(error) if self.failed(now) => tracing::warn!(
+                %error,
+                "{what} are not counted, because connection tracking cannot be read: check that the proxy has the \
+                 capability NET_ADMIN, and that the kernel has the module nf_conntrack_netlink; it is tried again"
+            ),
+            Err(_) => {}
+        }
+    }
+
     /// It has failed; whether it worked before.
-    pub(super) fn failed(&mut self, now: Instant) -> bool {
+    fn failed(&mut self, now: Instant) -> bool {
         let pause = self.0.map_or(FIRST_PAUSE, |(pause, _)| (pause * 2).min(LONGEST_PAUSE));
         self.0.replace((pause, now + pause)).is_none()
     }
 
     /// It has worked; whether it failed before.
-    pub(super) fn worked(&mut self) -> bool {
+    fn worked(&mut self) -> bool {
         self.0.take().is_some()
     }
 }
