@@ -6,6 +6,7 @@ use zonewise_testbed::objects::{namespace, pod, service};
 use zonewise_testbed::{Cluster, eventually};
 
 const PREFERENCE: &str = "zonewise.dev/routing-preference";
+const SHARES: &str = "zonewise.dev/zone-shares";
 
 /// Nine ready Pods of an app, three in each zone.
 async fn pods(cluster: &Cluster, space: &str, app: &str) {
@@ -308,4 +309,63 @@ async fn a_proxy_that_starts_takes_nothing_back(cluster: &Cluster) {
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     assert_eq!(status_writes().await, before);
     ready(cluster, "True", "ProxiesReady").await;
+}
+
+/// Two Pods in each zone. What they request is set on their containers, but in zone c on the Pods as a whole; one of
+/// them is then resized in place. Everything comes by the controller's own watch.
+#[tokio::test(flavor = "multi_thread")]
+async fn zone_shares_follow_the_cpu_that_pods_request() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    let requests = |cpu: &str| json!({ "requests": { "cpu": cpu } });
+    let mut all = Vec::new();
+    for (number, zone) in ["a", "b", "c", "a", "b", "c"].into_iter().enumerate() {
+        let (name, ip) = (format!("web-{number}"), format!("10.2.0.{}", number + 1));
+        let mut pod = pod("shop", &name, "web", &format!("{zone}1"), &ip);
+        match zone {
+            "c" => pod["spec"]["resources"] = requests("1"),
+            _ => {
+                let cpu = if zone == "a" { "2" } else { "1000m" };
+                pod["spec"]["containers"][0]["resources"] = requests(cpu);
+            }
+        }
+        all.push(pod);
+    }
+    let mut web = service("shop", "web", "web");
+    web["metadata"]["annotations"] = json!({ PREFERENCE: "zonewise.dev/balanced", "zonewise.dev/endpoint-weight": "cpu-request" });
+    cluster.create(&[&all[..], &[web]].concat()).await.unwrap();
+    let running = Running::start(&cluster, "").await;
+    let shares_are = async |expected: serde_json::Value| {
+        eventually(|| async {
+            let slices = slices(&cluster, "shop", "web").await;
+            let text = &slices.first().ok_or("no slice")?["metadata"]["annotations"][SHARES];
+            let shares = text.as_str().map(serde_json::from_str::<serde_json::Value>);
+            let from = shares.and_then(Result::ok).unwrap_or_default()["from"].clone();
+            if from == expected { Ok(()) } else { Err(format!("{from} instead of {expected}")) }
+        })
+        .await;
+    };
+    // Half of what endpoints can take is in zone a: b and c keep three quarters of their third.
+    shares_are(json!({"a": {"a": 1}, "b": {"a": 0.25, "b": 0.75}, "c": {"a": 0.25, "c": 0.75}}))
+        .await;
+    // The endpoints request 4, 2.5 and 2 of 8.5 cores then.
+    resize(&cluster, "web-1", "1500m").await;
+    shares_are(json!({
+        "a": {"a": 1}, "b": {"a": 0.117647, "b": 0.882353}, "c": {"a": 0.294118, "c": 0.705882},
+    }))
+    .await;
+    running.stop().await.unwrap();
+}
+
+/// Lets the container of a running Pod request so much CPU.
+async fn resize(cluster: &Cluster, name: &str, cpu: &str) {
+    let patch = json!({ "spec": { "containers": [
+        { "name": "main", "resources": { "requests": { "cpu": cpu } } },
+    ] } });
+    let request = http::Request::patch(format!("/api/v1/namespaces/shop/pods/{name}/resize"))
+        .header("Content-Type", "application/strategic-merge-patch+json")
+        .body(patch.to_string().into_bytes())
+        .unwrap();
+    cluster.admin().unwrap().request_text(request).await.unwrap();
 }
