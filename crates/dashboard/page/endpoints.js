@@ -1,4 +1,4 @@
-// The load of each endpoint, compared with an equal share for all.
+// The load of each endpoint, compared with its fair share.
 
 import { h } from "./dom.js";
 import { counted, isOverloaded, signedPercent } from "./words.js";

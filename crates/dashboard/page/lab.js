@@ -49,7 +49,7 @@ export function openLab() {
           services(view)),
         h("div", { class: "column", "data-merge": true },
           panel("Measured: load of endpoints", { id: "endpoints" },
-            h("p", { class: "muted" }, "Compared with an equal share for all"), endpointList(matrix)),
+            h("p", { class: "muted" }, "Compared with the fair share of each"), endpointList(matrix)),
           acts(view.ended))),
       view.trouble ? h("p", { role: "alert" }, view.trouble) : null);
   };

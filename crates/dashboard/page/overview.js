@@ -24,7 +24,7 @@ const SORTS = {
   state: ["Zone routing", "whether traffic is kept closer now", (line) => line.state, false],
   inZone: ["In zone", "the part of the traffic that stays in the zone where it starts, now", (line) => line.inZone, false],
   best: ["Possible", "the largest part that could stay in its zone without overload", (line) => line.best, true],
-  overload: ["Overload", "how much more than an equal share the most loaded endpoint gets", (line) => line.maxOverload, true],
+  overload: ["Overload", "how much more than its fair share the most loaded endpoint gets", (line) => line.maxOverload, true],
   cost: ["Cost per month", "what the traffic costs that crosses zones", (line) => line.cost?.now, true],
   reason: ["Reason", "why the controller decides so", (line) => line.reason, false],
 };

@@ -195,7 +195,7 @@ export function openService({ service, query }) {
             shown ? [matrixTable(shown), matrixLegend()] : h("p", {}, "No slice is stored, or no proxy routes the Service.")),
           managed ? zonesPanel(explanation) : null,
           shown ? panel("Endpoints", { id: "endpoints" },
-            h("p", { class: "muted" }, "Load compared with an equal share for all"), endpointList(shown)) : null,
+            h("p", { class: "muted" }, "Load compared with the fair share of each"), endpointList(shown)) : null,
           managed ? proxiesPanel(explanation.consumers) : null,
           fixes ? others : null,
           writesPanel(page.plan)),

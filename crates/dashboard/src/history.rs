@@ -20,7 +20,7 @@ pub(crate) struct Sample {
     in_zone: Option<f64>,
     /// The largest part that could.
     best: Option<f64>,
-    /// How much more than an equal share the most loaded endpoint gets.
+    /// How much more than its fair share the most loaded endpoint gets.
     max_overload: Option<f64>,
     /// Ready endpoints.
     endpoints: u64,

@@ -53,7 +53,7 @@ pub struct ServiceOverview {
     /// The part of the traffic that is dropped, because the node that it starts on may use no endpoint;
     /// absent if that is not known.
     pub dropped: Option<f64>,
-    /// How much more than an equal share of the traffic the most loaded endpoint gets now: 0.5 is 50 % more.
+    /// How much more than its fair share of the traffic the most loaded endpoint gets now: 0.5 is 50 % more.
     pub max_overload: Option<f64>,
     /// Zones that send traffic and have no ready endpoint, although the Service has some elsewhere. Empty for
     /// subsets of regions.

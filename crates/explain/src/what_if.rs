@@ -229,7 +229,7 @@ pub struct Side {
     pub matrices: Vec<Matrix>,
     /// The part of the traffic that stays in its zone.
     pub in_zone: Option<f64>,
-    /// How much more than an equal share the most loaded endpoint gets.
+    /// How much more than its fair share the most loaded endpoint gets.
     pub max_overload: Option<f64>,
     /// The largest part that could stay in its zone without overload.
     pub best: Option<f64>,
