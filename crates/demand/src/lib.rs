@@ -17,6 +17,7 @@
 //! - `window` turns counters into rates, node by node.
 //! - `rates` takes rates that somebody else has measured, and `queries` asks a Prometheus for them.
 //! - `failures` says which part of the connections to a Service fails.
+//! - `health` says how much the endpoints of a zone count for where more of them fails than elsewhere.
 //! - `plausible` bounds what a single node can claim.
 //! - `shares` blends what is measured with the model, and decides when shares in force change.
 //! - `load` says how much the endpoints of a zone have to take.
@@ -26,6 +27,7 @@
 //! is set back stands still here.
 
 pub mod failures;
+pub mod health;
 pub mod load;
 pub mod plausible;
 pub mod queries;

@@ -3,6 +3,8 @@
 
 mod failures;
 mod fleet;
+mod health;
+mod health_stability;
 mod page;
 mod rates;
 mod shares;
