@@ -12,6 +12,7 @@
 //!  numbers                  zones as small numbers, for decide
 //!  weights                  what endpoints count for, where they do not count the same
 //!  decide                   heuristic ─► hints, subsets or zone shares of each endpoint
+//!                           (input: the numbers for the heuristic; by_numbers: the reason that they give)
 //!  pack                     endpoints ─► slices, with as few writes as possible
 //!  guard                    plans as an allocation that an admission policy applies (`--mode guard`)
 //!  upstream                 hints as the reference assigns them (`--compat upstream`)
