@@ -11,7 +11,8 @@
 use zonewise_common::cidr::Cidr;
 use zonewise_nft::Batch;
 
-use super::{CHUNK, FoundTables, Kernel, KernelError, Update};
+use super::build::CHUNK;
+use super::{FoundTables, Kernel, KernelError, Update};
 use crate::rules::TABLE;
 use crate::rules::entries::Entry;
 

@@ -9,8 +9,9 @@ use std::io;
 
 use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Rule, RuleInfo, Verb};
 
+use super::build::Census;
 use super::encode::{self, Names};
-use super::{Census, FoundTables, Kernel, KernelError};
+use super::{FoundTables, Kernel, KernelError};
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
 use crate::rules::delta::ElementId;
