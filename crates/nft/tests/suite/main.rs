@@ -6,5 +6,6 @@
 )]
 
 mod common;
+mod conntrack;
 mod kernel;
 mod listing;
