@@ -353,7 +353,8 @@ const fn listed(
     Listed { group, requests, field, why }
 }
 
-/// `docs/apiserver.md` shows the list. To renew it: `UPDATE_DOCS=1 make test`.
+/// `docs/apiserver.md` shows the list. To renew it:
+/// `UPDATE_DOCS=1 cargo test -p zonewise-apiserver --test parity differences`.
 #[test]
 fn the_documentation_lists_every_difference() {
     const BEGIN: &str = "<!-- differences: generated -->\n";
@@ -366,7 +367,10 @@ fn the_documentation_lists_every_difference() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, now).unwrap();
     } else {
-        assert!(page == now, "docs/apiserver.md is out of date: run UPDATE_DOCS=1 make test");
+        assert!(
+            page == now,
+            "docs/apiserver.md is out of date: run UPDATE_DOCS=1 cargo test -p zonewise-apiserver --test parity differences"
+        );
     }
 }
 

@@ -18,7 +18,7 @@ fn every_code_has_a_sentence_and_a_remedy() {
     }
 }
 
-/// `docs/reasons.md` is the table. To renew it: `UPDATE_DOCS=1 make test`.
+/// `docs/reasons.md` is the table. To renew it: `UPDATE_DOCS=1 cargo test -p zonewise-topology --test suite reasons`.
 #[test]
 fn the_documentation_lists_every_code() {
     let page = reason::page();
@@ -32,12 +32,15 @@ fn the_documentation_lists_every_code() {
         std::fs::write(path, &page).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == page, "docs/reasons.md is out of date: run UPDATE_DOCS=1 make test");
+    assert!(
+        written == page,
+        "docs/reasons.md is out of date: run UPDATE_DOCS=1 cargo test -p zonewise-topology --test suite reasons"
+    );
 }
 
-/// Codes about what people ask for, about running, about demand and about the way of traffic: `slices`,
-/// `controller`, `proxy`, `demand` and `routing` prove them.
-const OF_OTHER_ROOMS: RangeFrom<Code> = Code::ChoiceOverridden..;
+/// Codes about what people ask for, about running, about demand and about the routes of nodes: tests of `slices`,
+/// `controller`, `proxy`, `demand` and `routing` reach them.
+const OF_OTHER_CRATES: RangeFrom<Code> = Code::ChoiceOverridden..;
 
 #[test]
 fn every_code_is_reached() {
@@ -76,7 +79,7 @@ fn every_code_is_reached() {
     reached.insert(Reason::from(&malformed).code());
     reached.insert(too_large().code());
     reached.extend(of_expressions());
-    let own = TABLE.iter().map(|entry| entry.code).filter(|code| !OF_OTHER_ROOMS.contains(code));
+    let own = TABLE.iter().map(|entry| entry.code).filter(|code| !OF_OTHER_CRATES.contains(code));
     assert_eq!(reached, own.collect());
 }
 

@@ -1,6 +1,7 @@
 //! What the documents say about a cluster as it is, against own arithmetic.
 
 use serde_json::{Value, json};
+use zonewise_topology::heuristics;
 
 use super::documents::{Cluster, GB, PRICE, is_on};
 use super::fields::Report;
@@ -66,7 +67,7 @@ pub(crate) fn check(report: &mut Report, cluster: &Cluster, explanation: &Value)
     zones(report, &facts, explanation);
     traffic(report, &facts, explanation);
     consumers(report, &facts, explanation);
-    heuristics(report, &facts, explanation);
+    heuristic_scores(report, &facts, explanation);
     plans::check(report, cluster, &settled, explanation);
     overview::check(report, &facts, cluster, explanation);
     routes::routes(report, &facts, cluster);
@@ -402,7 +403,7 @@ pub(crate) fn rows(report: &mut Report, path: &str, said: &Value, truth: &Matrix
 }
 
 /// What the simulator's model expects of heuristics whose result is a short formula.
-fn heuristics(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
+fn heuristic_scores(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
     let places = facts.world.places(By::Zones);
     let endpoints = facts.endpoints();
     let here = |name: &str| {
@@ -410,7 +411,8 @@ fn heuristics(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
             / endpoints.len() as f64
     };
     let said = explanation["inZoneByHeuristic"].as_array().unwrap();
-    report.holds("explain.inZoneByHeuristic[].heuristic", said.len() == 15, said.len());
+    let names: Vec<&Value> = said.iter().map(|score| &score["heuristic"]).collect();
+    report.equal("explain.inZoneByHeuristic[].heuristic", &json!(names), json!(heuristics::names()));
     if places.is_empty() || endpoints.is_empty() {
         return;
     }

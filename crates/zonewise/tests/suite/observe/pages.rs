@@ -1,4 +1,5 @@
-//! The output on the documentation's pages is real. To renew it: `UPDATE_DOCS=1 make test`.
+//! The output on the documentation's pages is real. To renew it:
+//! `UPDATE_DOCS=1 cargo test -p zonewise --test suite observe::pages`.
 //!
 //! A block that begins with `$ zonewise …` is that command and what it prints.
 
@@ -6,6 +7,8 @@ use crate::observe::run::{root, run};
 
 const PAGES: [&str; 6] =
     ["plan.md", "route.md", "explain.md", "lint.md", "why-no-hints.md", "evacuate.md"];
+
+const RENEW: &str = "UPDATE_DOCS=1 cargo test -p zonewise --test suite observe::pages";
 
 const FENCE: &str = "```console\n$ zonewise ";
 
@@ -33,7 +36,7 @@ fn the_pages_show_what_the_program_prints() {
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(&path, &now).unwrap();
         } else {
-            assert_eq!(page, now, "docs/{name} is out of date: run UPDATE_DOCS=1 make test");
+            assert_eq!(page, now, "docs/{name} is out of date: run {RENEW}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Every screen, word for word. To renew them: `UPDATE_SCREENS=1 make test`, then read the change.
+//! Every screen, word for word. To renew them:
+//! `UPDATE_SCREENS=1 cargo test -p zonewise --test suite observe::screens`; then read the change.
 
 use std::io::BufRead;
 
