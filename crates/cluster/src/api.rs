@@ -13,6 +13,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 use zonewise_common::encoded::Encoded;
 use zonewise_common::lenient::lenient;
+pub use zonewise_common::media_type::{APPLY, JSON, JSON_PATCH, MERGE_PATCH as MERGE};
 use zonewise_common::protobuf::MEDIA_TYPE;
 use zonewise_common::protobuf::decode::decode;
 use zonewise_common::protobuf::envelope::Envelope;
@@ -244,10 +245,3 @@ pub(crate) fn protobuf_or_json() -> String {
 pub(crate) fn invalid_path(path: &str, error: &http::Error) -> ApiError {
     ApiError::Refused(format!("`{path}` is not a valid request path: {error}"))
 }
-
-/// Content type of whole objects.
-pub const JSON: &str = "application/json";
-/// Content type of server-side apply.
-pub const APPLY: &str = "application/apply-patch+yaml";
-/// Content type of JSON merge patches (RFC 7396).
-pub const MERGE: &str = "application/merge-patch+json";

@@ -64,7 +64,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use zonewise_common::clock;
-use zonewise_common::name::SYSTEM_NAMESPACE;
+use zonewise_common::name::{CONTROLLER_NAME, SYSTEM_NAMESPACE};
 
 pub use election::{Action, Answer, Election};
 pub use store::{ApiStore, LeaseStore, StoreError, api_store};
@@ -102,7 +102,7 @@ impl ElectionConfig {
         Self {
             namespace: SYSTEM_NAMESPACE.to_owned(),
             create_namespace: false,
-            name: "zonewise-controller".to_owned(),
+            name: CONTROLLER_NAME.to_owned(),
             identity: identity.into(),
             duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use zonewise_common::media_type::JSON;
 
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
@@ -206,7 +207,7 @@ impl Prometheus {
         let form = format!("query={}", utf8_percent_encode(query, NON_ALPHANUMERIC));
         let request = Request::post("/api/v1/query")
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
-            .header(ACCEPT, "application/json")
+            .header(ACCEPT, JSON)
             .body(Body::from(form.into_bytes()))
             .map_err(|error| unreachable(error.to_string()))?;
         let sent = self.client.send(request).await;

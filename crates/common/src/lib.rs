@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!  keys          labels, annotations and conditions of Kubernetes objects
+//!  api_group     API groups and versions of Kubernetes and of our own resources
+//!  media_type    the media types of requests to the API server
 //!  name          names, namespace and name together, unique ids
 //!  event         what people are told about a Service
 //!  proxy_report  what each proxy reports to the controller, as a Lease
+//!  proxy_pages   ports, paths and metrics of proxies that other programs read
 //!  json_list     lists of objects, cut into items while they are read
 //!  protobuf      objects in protobuf: lists and watches cut, messages read as serde reads JSON
 //!  encoded       an object in JSON or protobuf, decoded by the same structs
@@ -24,6 +27,7 @@
 //! This crate uses none of the others, and every other crate may use it. Something belongs here when
 //! two crates would otherwise each hold a copy that has to stay equal.
 
+pub mod api_group;
 pub mod cidr;
 pub mod clock;
 pub mod document;
@@ -35,8 +39,10 @@ pub mod ip;
 pub mod json_list;
 pub mod keys;
 pub mod lenient;
+pub mod media_type;
 pub mod name;
 pub mod protobuf;
+pub mod proxy_pages;
 pub mod proxy_report;
 pub mod service_cidr;
 pub mod similar;

@@ -15,6 +15,13 @@ pub type Key = (Name, Name);
 /// The namespace of the objects that zonewise keeps for itself.
 pub const SYSTEM_NAMESPACE: &str = "zonewise-system";
 
+/// The name of the controller's Deployment, Lease and role, and of the field manager of what it writes.
+pub const CONTROLLER_NAME: &str = "zonewise-controller";
+/// The name of the proxies' DaemonSet and role, and of the field manager of what they write.
+pub const PROXY_NAME: &str = "zonewise-proxy";
+/// The name of guard mode's role, its admission policy and webhook, and of the field manager of what it writes.
+pub const GUARD_NAME: &str = "zonewise-guard";
+
 /// An object with a namespace and a name.
 pub trait Keyed {
     /// Its namespace and name.

@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::api_group::COORDINATION_V1;
 use crate::keys::{APPLIED, COMPONENT, DEMAND_SERVER, PROXY, REFUSED};
 use crate::lenient::lenient;
 use crate::name::{Key, Keyed, Name, SYSTEM_NAMESPACE};
@@ -106,7 +107,7 @@ impl ProxyReport {
     pub fn encode(&self, node: &str, node_uid: &str) -> Value {
         let (namespace, name) = &self.lease;
         let mut lease = json!({
-            "apiVersion": "coordination.k8s.io/v1",
+            "apiVersion": COORDINATION_V1,
             "kind": "Lease",
             "metadata": {
                 "name": name,
@@ -281,7 +282,7 @@ mod tests {
         let refused = ["web", "api"].map(|name| ("shop".into(), name.into())).into();
         let report = ProxyReport { lease: ProxyReport::lease("n1"), refused, ..report() };
         let expected = json!({
-            "apiVersion": "coordination.k8s.io/v1",
+            "apiVersion": COORDINATION_V1,
             "kind": "Lease",
             "metadata": {
                 "name": "zonewise-proxy-n1",

@@ -23,6 +23,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use zonewise_cluster::lease;
 use zonewise_cluster::watch::ContentType;
+use zonewise_common::api_group::CONFIG_V1ALPHA1 as API_VERSION;
 use zonewise_inventory::webhook::WebhookTarget;
 use zonewise_slices::settings::{Gate, Settings};
 use zonewise_telemetry::file::{self, FileError};
@@ -198,7 +199,6 @@ pub enum ConfigError {
     Lease(#[from] lease::ElectionConfigError),
 }
 
-const API_VERSION: &str = "config.zonewise.dev/v1alpha1";
 const KIND: &str = "ControllerConfiguration";
 
 /// The names of all feature gates.

@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout};
 use zonewise_cluster::access::{Digest, ReviewRate, digest_of, too_many_clients};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::review::{self, UserInfo};
+use zonewise_common::api_group::DISCOVERY;
 use zonewise_common::name::Name;
 use zonewise_telemetry::server::Page;
 
@@ -88,7 +89,7 @@ const TURN: Duration = Duration::from_secs(5);
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// What a person must be able to list in a namespace in order to see it: what the page is made of.
-const RESOURCES: [(&str, &str); 2] = [("", "services"), ("discovery.k8s.io", "endpointslices")];
+const RESOURCES: [(&str, &str); 2] = [("", "services"), (DISCOVERY, "endpointslices")];
 
 pub(crate) fn unauthorized(why: &str) -> Page {
     let text = format!("{why}; a token of the cluster is needed (kubectl create token NAME)\n");

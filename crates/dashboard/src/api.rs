@@ -22,6 +22,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use zonewise_common::document::Document;
+use zonewise_common::media_type::JSON;
 use zonewise_explain::what_if::{self, WhatIf, what_if};
 use zonewise_explain::{
     Depth, Environment, Planner, ProxyKind, ServiceOverview, Snapshot, documents, location_in,
@@ -269,7 +270,7 @@ impl Asked<'_> {
     }
 
     fn what_if(&self, request: &WebRequest) -> Result<Answer, Page> {
-        if request.content_type != "application/json" {
+        if request.content_type != JSON {
             return Err(Page::text(415, "send application/json\n"));
         }
         let tried: WhatIf = serde_json::from_slice(&request.body)
@@ -291,7 +292,7 @@ fn raw<T: Serialize>(value: &T) -> Result<Box<RawValue>, Page> {
 
 fn json<T: Serialize>(value: &T) -> Result<Answer, Page> {
     let text = serde_json::to_string(value).map_err(unreadable)?;
-    let mut page = Page::new(200, "application/json", text);
+    let mut page = Page::new(200, JSON, text);
     page.headers.push(("cache-control", "no-store".to_owned()));
     Ok(Answer::Whole(page))
 }

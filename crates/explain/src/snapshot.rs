@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use zonewise_common::cidr::Cidr;
 use zonewise_common::name::{Key, Name};
 use zonewise_common::service_cidr::ServiceCidr;
-use zonewise_inventory::evacuation::{StoredEvacuation, in_force};
+use zonewise_inventory::evacuation::{self, StoredEvacuation, in_force};
 use zonewise_inventory::index::Index;
 use zonewise_routing::{
     ClusterClaims, Frontend, NodeLocation, ObjectReader, Protected, Refusal, ServiceClaims,
@@ -230,7 +230,7 @@ pub(crate) fn identity(object: &Object) -> (&'static str, Name, Name) {
             ("ServiceCIDR", Name::from(""), Name::clone(&service_cidr.name))
         }
         Object::Evacuation(evacuation) => {
-            ("ZoneEvacuation", Name::from(""), Name::clone(evacuation.name()))
+            (evacuation::KIND, Name::from(""), Name::clone(evacuation.name()))
         }
     }
 }

@@ -9,13 +9,13 @@ use thiserror::Error;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_common::keys::{COMPONENT, CONTROLLER};
 use zonewise_common::lenient::lenient;
-use zonewise_common::name::SYSTEM_NAMESPACE;
+use zonewise_common::name::{CONTROLLER_NAME, SYSTEM_NAMESPACE};
 use zonewise_demand::state::{State, StateError};
 
 /// The name of the ConfigMap, in [`SYSTEM_NAMESPACE`].
 pub const NAME: &str = "zonewise-demand";
 /// The field manager of the ConfigMap.
-const MANAGER: &str = "zonewise-controller";
+const MANAGER: &str = CONTROLLER_NAME;
 
 fn path() -> String {
     format!("/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{NAME}")

@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::watch::Resource;
+use zonewise_common::api_group::ZONEWISE_V1ALPHA1;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name, Uid};
 use zonewise_slices::evacuation::Evacuations;
 
-use crate::guard::{API_VERSION, decoded};
+use crate::guard::decoded;
 use crate::write::segment;
 
 /// The kind.
@@ -230,7 +231,7 @@ pub fn object_name(zone: &str) -> String {
 /// The object that is written to empty a zone, or to give it its traffic back.
 pub fn object(spec: &EvacuationSpec) -> Value {
     json!({
-        "apiVersion": API_VERSION,
+        "apiVersion": ZONEWISE_V1ALPHA1,
         "kind": KIND,
         "metadata": { "name": object_name(&spec.zone) },
         "spec": spec,

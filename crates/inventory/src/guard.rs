@@ -14,9 +14,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::watch::Resource;
+use zonewise_common::api_group::ZONEWISE_V1ALPHA1;
 use zonewise_common::keys::RELEASED;
 use zonewise_common::lenient::lenient;
-use zonewise_common::name::{Key, Keyed, Name};
+use zonewise_common::name::{GUARD_NAME, Key, Keyed, Name};
 use zonewise_slices::guard::ZoneAllocation;
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::{Owner, Slice};
@@ -24,13 +25,11 @@ use zonewise_slices::slice::{Owner, Slice};
 use crate::write::{segment, slices_path};
 
 /// The field manager of everything that guard mode writes.
-pub const FIELD_MANAGER: &str = "zonewise-guard";
-/// The API version of ZoneAllocations.
-pub const API_VERSION: &str = "zonewise.dev/v1alpha1";
+pub const FIELD_MANAGER: &str = GUARD_NAME;
 /// The API group of admission policies.
 pub const POLICIES: &str = "admissionregistration.k8s.io/v1";
 /// The name of the admission policy, and what the names of its bindings begin with.
-pub const POLICY: &str = "zonewise-guard";
+pub const POLICY: &str = GUARD_NAME;
 /// All ZoneAllocations, which are custom resources and therefore JSON.
 pub const ALLOCATIONS: Resource = Resource {
     name: "zoneallocations",
@@ -39,8 +38,6 @@ pub const ALLOCATIONS: Resource = Resource {
     selector: std::borrow::Cow::Borrowed(""),
     kind: None,
 };
-/// Content type of JSON patches (RFC 6902).
-const JSON_PATCH: &str = "application/json-patch+json";
 
 /// A ZoneAllocation as it is stored.
 #[derive(Clone, Debug, Deserialize)]
@@ -95,7 +92,7 @@ impl Keyed for StoredAllocation {
 /// The ZoneAllocation of a Service, as it is written. The Service owns it, so that it goes with the Service.
 pub fn allocation_object(service: &Service, allocation: &ZoneAllocation) -> Value {
     json!({
-        "apiVersion": API_VERSION,
+        "apiVersion": ZONEWISE_V1ALPHA1,
         "kind": "ZoneAllocation",
         "metadata": {
             "namespace": service.namespace,
@@ -191,7 +188,7 @@ fn release_patch(service: &Service, slice: &Slice) -> Option<(&'static str, Valu
     // The numbers are those of this version.
     let version = json!({ "op": "test", "path": "/metadata/resourceVersion", "value": slice.resource_version });
     let patch = std::iter::once(version).chain(steps.iter().cloned()).collect();
-    (!steps.is_empty()).then_some((JSON_PATCH, Value::Array(patch)))
+    (!steps.is_empty()).then_some((api::JSON_PATCH, Value::Array(patch)))
 }
 
 fn service_path((namespace, name): &Key) -> Result<String, ApiError> {
@@ -204,7 +201,7 @@ fn slice_path(slice: &Slice) -> Result<String, ApiError> {
 
 fn allocation_path(namespace: &str, name: &str) -> Result<String, ApiError> {
     let (namespace, name) = (segment(namespace)?, segment(name)?);
-    Ok(format!("/apis/{API_VERSION}/namespaces/{namespace}/zoneallocations/{name}"))
+    Ok(format!("/apis/{ZONEWISE_V1ALPHA1}/namespaces/{namespace}/zoneallocations/{name}"))
 }
 
 /// Writes an object with server-side apply, and takes from others what they have changed about it. Returns what is
@@ -291,9 +288,9 @@ mod tests {
         let (ours, bare) = (service(&json!({ "app": "web" })), service(&Value::Null));
         let (plain, released) = (slice(&json!({})), slice(&json!({ RELEASED: "true" })));
         assert_eq!(release_patch(&ours, &plain), Some((api::MERGE, label)));
-        assert_eq!(release_patch(&bare, &plain), Some((JSON_PATCH, json!([test, hints]))));
+        assert_eq!(release_patch(&bare, &plain), Some((api::JSON_PATCH, json!([test, hints]))));
         let both = json!([test, hints, labelled]);
-        assert_eq!(release_patch(&bare, &released), Some((JSON_PATCH, both)));
+        assert_eq!(release_patch(&bare, &released), Some((api::JSON_PATCH, both)));
         let nothing = Slice { endpoints: Vec::new(), ..plain };
         assert_eq!(release_patch(&bare, &nothing), None);
     }

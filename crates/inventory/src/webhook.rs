@@ -15,7 +15,8 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use zonewise_cluster::api::{self, ApiError};
-use zonewise_common::keys::{COMPONENT, MANAGED_BY, SERVICE_NAME};
+use zonewise_common::api_group::DISCOVERY;
+use zonewise_common::keys::{COMPONENT, MANAGED_BY, METADATA_NAME, SERVICE_NAME};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Name, SYSTEM_NAMESPACE};
 use zonewise_slices::settings::REFERENCE_MANAGED_BY;
@@ -102,7 +103,7 @@ impl Selection {
             ("NotIn", json!([SYSTEM_NAMESPACE]))
         };
         json!({ "matchExpressions": [
-            { "key": "kubernetes.io/metadata.name", "operator": operator, "values": values },
+            { "key": METADATA_NAME, "operator": operator, "values": values },
         ] })
     }
 
@@ -157,7 +158,7 @@ fn configuration(target: &WebhookTarget, bundle: &str, selection: &Selection) ->
         "reinvocationPolicy": "IfNeeded",
         "clientConfig": target.client_config(bundle),
         "rules": [{
-            "apiGroups": ["discovery.k8s.io"],
+            "apiGroups": [DISCOVERY],
             "apiVersions": ["v1"],
             "operations": ["CREATE", "UPDATE"],
             "resources": ["endpointslices"],

@@ -13,9 +13,10 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::json;
 use zonewise_cluster::watch::ContentType;
+use zonewise_common::api_group::DISCOVERY_V1;
 use zonewise_common::encoded::Encoded;
 use zonewise_common::lenient::lenient;
-use zonewise_common::name::Uid;
+use zonewise_common::name::{CONTROLLER_NAME, Uid};
 use zonewise_common::protobuf::MEDIA_TYPE;
 use zonewise_common::protobuf::encode::encode;
 use zonewise_common::protobuf::envelope::Envelope;
@@ -27,7 +28,7 @@ use zonewise_slices::slice::Slice;
 use zonewise_cluster::api::{self, ApiError};
 
 /// The field manager of conditions, which are written with server-side apply.
-const FIELD_MANAGER: &str = "zonewise-controller";
+const FIELD_MANAGER: &str = CONTROLLER_NAME;
 
 /// Creates and replaces slices, in protobuf as long as the server takes that: a slice of 100 endpoints costs it a seventh
 /// less than in JSON (docs/benchmarks.md).
@@ -72,7 +73,7 @@ impl SliceWriter {
         if !self.protobuf.load(Relaxed) {
             return None;
         }
-        encode("discovery.k8s.io/v1", &ENDPOINT_SLICE, slice)
+        encode(DISCOVERY_V1, &ENDPOINT_SLICE, slice)
             .inspect_err(|error| tracing::debug!(%error, "a slice is written as JSON"))
             .ok()
     }

@@ -16,7 +16,7 @@ use zonewise_common::keys::LAB;
 use zonewise_common::proxy_report::DEMAND_AUDIENCE;
 use zonewise_telemetry::shutdown::Shutdown;
 
-use crate::api::{Api, NODES, SERVICES};
+use crate::api::{ALL_SERVICES, Api, NODES, SERVICES};
 use crate::cluster::{Access, Cluster, clear};
 use crate::directory::{self, DEMAND_TOKEN, HOSTS, LabDirectory, ZONES};
 use crate::page::Page;
@@ -276,7 +276,7 @@ async fn address(config: &kube::Config) -> anyhow::Result<SocketAddr> {
 async fn refuse_foreign(api: &Api) -> anyhow::Result<()> {
     let foreign = format!("&labelSelector=%21{LAB}");
     let nodes = api.list(NODES, &foreign).await.context("the API server does not answer")?;
-    let services = api.list("/api/v1/services", &foreign).await?;
+    let services = api.list(ALL_SERVICES, &foreign).await?;
     let name = |object: &serde_json::Value| {
         object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
     };

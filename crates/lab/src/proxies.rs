@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
+use zonewise_common::proxy_pages::{COUNTS_PORT, METRICS_PORT};
 
 use anyhow::Context;
 use zonewise_netns::NetnsNode;
@@ -12,9 +13,7 @@ use crate::inside::InsideProgram;
 
 /// The address of every proxy's metrics server, inside its namespace.
 pub(crate) const PAGES: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10249);
-/// Where a proxy serves what it has counted, inside its namespace.
-const COUNTS: &str = "0.0.0.0:10274";
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), METRICS_PORT);
 /// The addresses of the Pods of all nodes.
 const PODS: &str = "10.244.0.0/16,fd00:10:244::/48";
 /// Longer than any run: periodic syncs and verification would disturb the measurement of how long a change
@@ -45,7 +44,7 @@ fn configuration(node: &str, counts: bool) -> anyhow::Result<Config> {
         node_name: Some(node.to_owned()),
         cluster_cidr: Some(PODS.into()),
         count: counts.then_some(CountBy::Services),
-        demand_address: counts.then(|| COUNTS.to_owned()),
+        demand_address: counts.then(|| format!("0.0.0.0:{COUNTS_PORT}")),
         ..Settings::default()
     };
     let mut config = settings.resolve(node).context("the proxy's configuration")?;

@@ -19,6 +19,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use zonewise_cluster::access::{Protected, Reviewer};
 use zonewise_common::clock;
+use zonewise_common::media_type::JSON;
+use zonewise_common::proxy_pages::COUNTS_PATH;
 use zonewise_common::proxy_report::{DEMAND_AUDIENCE, DemandServer};
 use zonewise_demand::report::{self, Counts, Report, ReportError};
 use zonewise_telemetry::server::{self, Page, PageHandler, PageRequest, Protection};
@@ -33,7 +35,7 @@ use crate::watches::ClusterView;
 
 /// The page, for those alone who may read it.
 const PAGE: Protected = Protected {
-    path: "/demand",
+    path: COUNTS_PATH,
     what: "the counts",
     role: "zonewise-demand-reader",
     audience: Some(DEMAND_AUDIENCE),
@@ -43,8 +45,6 @@ const PAGE: Protected = Protected {
 
 /// How long an answer is given again. A client that asks more often costs no more.
 const FRESH: Duration = Duration::from_secs(1);
-
-const JSON: &str = "application/json";
 
 /// Where the server of counts listens, now and later.
 pub(crate) struct CountsPlace {

@@ -6,6 +6,7 @@ use zonewise_cluster::api;
 use zonewise_cluster::events::{EventRecorder, InvolvedObject, Reporter};
 use zonewise_common::event::{Event, EventType};
 use zonewise_common::keys::PROXY;
+use zonewise_common::name::PROXY_NAME;
 use zonewise_common::name::{Key, Uid};
 use zonewise_topology::reason::Code;
 
@@ -30,7 +31,7 @@ struct Metadata {
 impl ServiceEvents {
     /// Starts the task that writes them.
     pub(crate) fn new(client: Client) -> Self {
-        let reporter = Reporter { component: "zonewise-proxy", label: Some(PROXY) };
+        let reporter = Reporter { component: PROXY_NAME, label: Some(PROXY) };
         let recorder = EventRecorder::start(client.clone(), reporter);
         Self { client, recorder }
     }

@@ -18,6 +18,7 @@ use zonewise_nft::{
     TableFlags,
 };
 
+use crate::rules::PROBE_TABLE;
 use crate::rules::affinity;
 use crate::rules::sets::Set;
 
@@ -193,7 +194,7 @@ fn check(
     flags: TableFlags,
     all: impl IntoIterator<Item = fn(&mut Batch)>,
 ) -> io::Result<()> {
-    let mut batch = Batch::new("zonewise-probe");
+    let mut batch = Batch::new(PROBE_TABLE);
     batch.add_table(Family::Ip, flags, "");
     all.into_iter().for_each(|add| add(&mut batch));
     socket.check(&batch).map_err(|error: CommitError| {

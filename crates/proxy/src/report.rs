@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 use zonewise_cluster::api;
 use zonewise_cluster::watch::jittered;
 use zonewise_common::clock;
-use zonewise_common::name::Key;
+use zonewise_common::name::{Key, PROXY_NAME};
 use zonewise_common::proxy_report::{DemandServer, ProxyReport};
 
 use crate::node::NodeInfo;
 
 /// The field manager of the Leases.
-const MANAGER: &str = "zonewise-proxy";
+const MANAGER: &str = PROXY_NAME;
 /// Changes within this time are reported together.
 const GATHER: Duration = Duration::from_secs(4);
 /// How often to report when nothing has changed.

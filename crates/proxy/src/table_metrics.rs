@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zonewise_common::name::Name;
+use zonewise_common::proxy_pages::{SERVICE_BYTES, SERVICE_CONNECTIONS};
 use zonewise_nft::Network;
 use zonewise_routing::TrafficPolicy;
 use zonewise_telemetry::metrics::{Kind, MetricError, Registry};
@@ -96,7 +97,7 @@ fn service_connections(
     counts: &Arc<ServiceCounts>,
 ) -> Result<(), MetricError> {
     let (name, help) = (
-        "zonewise_service_connections_total",
+        SERVICE_CONNECTIONS,
         "Connections from this node to a Service, by zone of the endpoint; with --count services",
     );
     let labels = ["namespace", "service", "from_zone", "to_zone"];
@@ -168,7 +169,7 @@ fn service_bytes(
     counts: &Arc<ServiceCounts>,
 ) -> Result<(), MetricError> {
     let (name, help) = (
-        "zonewise_service_bytes_total",
+        SERVICE_BYTES,
         "Bytes of connections from this node to a Service that have ended or carry much, IP headers included, by zone \
          of the endpoint; with --count-bytes",
     );

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use zonewise_common::api_group::DISCOVERY_V1;
 use zonewise_common::ip::parse_address;
 use zonewise_common::keys::{FOR_REGION, FOR_ZONE, SERVICE_NAME};
 use zonewise_common::lenient::lenient;
@@ -545,7 +546,7 @@ impl Serialize for Slice {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         Written {
-            api_version: "discovery.k8s.io/v1",
+            api_version: DISCOVERY_V1,
             kind: "EndpointSlice",
             metadata: WrittenMeta {
                 name: self.name.as_deref(),

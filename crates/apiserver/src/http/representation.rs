@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use zonewise_common::api_group::METADATA_V1;
+use zonewise_common::media_type::JSON;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -20,8 +22,6 @@ use crate::store::{Object, json_without_type};
 const AVAILABLE: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const STREAMS: &str =
     ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
-const JSON: &str = "application/json";
-const METADATA_VERSION: &str = "meta.k8s.io/v1";
 
 /// How bodies are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,7 +292,7 @@ impl Encoder {
                 };
                 let items: Vec<_> =
                     page.objects.iter().map(|object| Cow::Owned(item(object))).collect();
-                self.list_of(METADATA_VERSION, "PartialObjectMetadataList", page, &items)
+                self.list_of(METADATA_V1, "PartialObjectMetadataList", page, &items)
             }
         }
     }
@@ -332,7 +332,7 @@ impl Encoder {
 
 fn partial(object: &Object) -> Value {
     json!({
-        "kind": "PartialObjectMetadata", "apiVersion": METADATA_VERSION,
+        "kind": "PartialObjectMetadata", "apiVersion": METADATA_V1,
         "metadata": object.value["metadata"],
     })
 }

@@ -14,6 +14,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use zonewise_common::api_group::METADATA_V1;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -332,8 +333,8 @@ fn bookmark(encoder: Encoder, version: u64, initial: bool) -> Value {
     let view = encoder.representation.view;
     let (kind, api_version) = match view {
         View::Whole => (encoder.kind.kind, encoder.kind.api_version()),
-        View::Table(_) => ("Table", "meta.k8s.io/v1".into()),
-        View::Metadata { .. } => ("PartialObjectMetadata", "meta.k8s.io/v1".into()),
+        View::Table(_) => ("Table", METADATA_V1.into()),
+        View::Metadata { .. } => ("PartialObjectMetadata", METADATA_V1.into()),
     };
     let mut metadata = json!({"resourceVersion": version.to_string()});
     if initial {

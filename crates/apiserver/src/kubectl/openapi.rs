@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 use flate2::read::GzDecoder;
 use serde_json::{Map, Value, json};
 use zonewise_common::fnv::fnv64;
+use zonewise_common::media_type::{APPLY, JSON, JSON_PATCH, MERGE_PATCH};
 
 use crate::kubectl::discovery::group_versions;
 use crate::objects::kind::{KINDS, Kind};
@@ -58,8 +59,8 @@ pub(crate) fn v2() -> Value {
     for kind in &KINDS {
         definitions.insert(schema_name(kind), schema(kind));
         let patch = json!({
-            "operationId": operation(kind), "produces": ["application/json"], "schemes": ["https"],
-            "consumes": ["application/json-patch+json", "application/merge-patch+json"],
+            "operationId": operation(kind), "produces": [JSON], "schemes": ["https"],
+            "consumes": [JSON_PATCH, MERGE_PATCH],
             "parameters": parameters(false),
             "responses": {"200": {"description": "OK",
                 "schema": {"$ref": format!("#/definitions/{}", schema_name(kind))}}},
@@ -114,11 +115,11 @@ pub(crate) fn v3(group: &str, version: &str) -> Option<Value> {
         let patch = json!({
             "operationId": operation(kind), "parameters": parameters(true),
             "requestBody": {"required": true, "content": {
-                "application/json-patch+json": {"schema": {"type": "object"}},
-                "application/merge-patch+json": {"schema": {"type": "object"}},
-                "application/apply-patch+yaml": {"schema": {"type": "object"}},
+                JSON_PATCH: {"schema": {"type": "object"}},
+                MERGE_PATCH: {"schema": {"type": "object"}},
+                APPLY: {"schema": {"type": "object"}},
             }},
-            "responses": {"200": {"description": "OK", "content": {"application/json": reference}}},
+            "responses": {"200": {"description": "OK", "content": {JSON: reference}}},
             "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": identity(kind),
         });
         paths.insert(path(kind), json!({"patch": patch}));

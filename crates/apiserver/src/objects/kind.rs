@@ -1,5 +1,7 @@
 //! The table of served kinds. Everything that lists or looks up kinds reads it.
 
+use zonewise_common::api_group::{COORDINATION, DISCOVERY, NETWORKING};
+
 /// An API group and the plural name of a resource in it, such as `("discovery.k8s.io",
 /// "endpointslices")`.
 pub(crate) type GroupResource = (&'static str, &'static str);
@@ -109,7 +111,7 @@ pub(crate) static KINDS: [Kind; 12] = [
         ..Kind::DEFAULTS
     },
     Kind {
-        group: "networking.k8s.io",
+        group: NETWORKING,
         kind: "ServiceCIDR",
         plural: "servicecidrs",
         singular: "servicecidr",
@@ -118,14 +120,14 @@ pub(crate) static KINDS: [Kind; 12] = [
         ..Kind::DEFAULTS
     },
     Kind {
-        group: "coordination.k8s.io",
+        group: COORDINATION,
         kind: "Lease",
         plural: "leases",
         singular: "lease",
         ..Kind::DEFAULTS
     },
     Kind {
-        group: "discovery.k8s.io",
+        group: DISCOVERY,
         kind: "EndpointSlice",
         plural: "endpointslices",
         singular: "endpointslice",

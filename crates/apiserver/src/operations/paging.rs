@@ -6,6 +6,7 @@
 //! ```
 
 use std::sync::Arc;
+use zonewise_common::api_group::METADATA_V1;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -18,7 +19,7 @@ use crate::status::StatusError;
 use crate::store::{Compacted, Object, Objects, Store, range};
 
 /// The version of continue tokens, as in kube-apiserver (apiserver/pkg/storage/continue.go).
-const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+const TOKEN_VERSION: &str = METADATA_V1;
 const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 const INCONSISTENT: &str = "The provided continue parameter is too old to display a consistent \
     list result. You can start a new list without the continue parameter, or use the continue \

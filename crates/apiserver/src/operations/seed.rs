@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use zonewise_common::api_group::NETWORKING;
 use zonewise_common::cidr::Cidr;
 
 use super::{ApiRequest, ApiState, metadata, write};
@@ -12,6 +13,8 @@ use crate::http::request::{Options, ResourcePath};
 use crate::objects::kind::{GroupResource, Kind};
 use crate::status::StatusError;
 
+/// Where ServiceCIDRs are stored.
+const SERVICE_CIDRS: GroupResource = (NETWORKING, "servicecidrs");
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
 
 /// Creates them; `port` is the port on which the API is served.
@@ -26,7 +29,7 @@ pub(crate) fn seed(state: &mut ApiState, port: u16, now: Timestamp) -> Result<()
         "message": "Kubernetes default Service CIDR is ready",
     });
     let range = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});
-    insert(state, ("networking.k8s.io", "servicecidrs"), range, now)?;
+    insert(state, SERVICE_CIDRS, range, now)?;
     set_range_condition(state, &condition);
     let Some(network) = ranges.first() else { return Ok(()) };
     let service = json!({
@@ -46,7 +49,7 @@ pub(crate) fn seed(state: &mut ApiState, port: u16, now: Timestamp) -> Result<()
 /// Stores the status directly: a create request leaves out the status, as for every kind with a
 /// `/status` subresource.
 fn set_range_condition(state: &mut ApiState, condition: &Value) {
-    let resource = ("networking.k8s.io", "servicecidrs");
+    let resource = SERVICE_CIDRS;
     if let Some(object) = state.store.get(resource, "kubernetes") {
         let mut value = object.value.clone();
         value["status"] = json!({"conditions": [condition]});

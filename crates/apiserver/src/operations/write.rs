@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use zonewise_common::keys::METADATA_NAME;
+use zonewise_common::media_type::{APPLY, JSON, JSON_PATCH, MERGE_PATCH};
 
 use super::{ApiRequest, ApiState, NAMESPACES, Outcome, metadata};
 use crate::http::request::{Subresource, refuse_options};
@@ -195,8 +196,8 @@ pub(super) fn replace_tracked(
 /// The type of the patch in the body, other than an apply.
 fn patch_type(request: &ApiRequest<'_>) -> Result<PatchType, StatusError> {
     match request.content_type {
-        "application/json-patch+json" => Ok(PatchType::Json),
-        "application/merge-patch+json" => Ok(PatchType::Merge),
+        JSON_PATCH => Ok(PatchType::Json),
+        MERGE_PATCH => Ok(PatchType::Merge),
         "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
         _ => {
             let error = StatusError::unsupported_media_type("415: Unsupported Media Type");
@@ -216,7 +217,7 @@ pub(super) fn patch(
     state: &mut ApiState,
     request: &ApiRequest<'_>,
 ) -> Result<Outcome, StatusError> {
-    if request.content_type == "application/apply-patch+yaml" {
+    if request.content_type == APPLY {
         return apply(state, request);
     }
     let patch_type = patch_type(request)?;
@@ -479,7 +480,7 @@ pub(super) fn parse(request: &ApiRequest<'_>, kind: &Kind) -> Result<Value, Stat
         ))
     };
     let object = match request.content_type {
-        "" | "application/json" => serde_json::from_slice(request.body).map_err(|e| e.to_string()),
+        "" | JSON => serde_json::from_slice(request.body).map_err(|e| e.to_string()),
         "application/yaml" => yaml(request.body),
         protobuf::MEDIA_TYPE => return protobuf::decode(request.body, kind),
         _ => return Err(StatusError::unsupported_media_type(MEDIA_TYPES)),

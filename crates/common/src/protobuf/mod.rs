@@ -32,5 +32,4 @@ pub mod leaf;
 pub mod reader;
 pub mod stream;
 
-/// The media type of objects in protobuf.
-pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+pub use crate::media_type::PROTOBUF as MEDIA_TYPE;

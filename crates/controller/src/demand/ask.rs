@@ -27,14 +27,13 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+pub(crate) use zonewise_common::proxy_pages::COUNTS_PATH as PATH;
 use zonewise_common::proxy_report::DemandServer;
 
 /// Time for one question, the connection included.
 const LIMIT: Duration = Duration::from_secs(5);
 /// The largest head of an answer.
 const LARGEST_HEAD: usize = 16 * 1024;
-/// The path of the counts.
-pub(crate) const PATH: &str = "/demand";
 
 /// Why there is no answer that can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

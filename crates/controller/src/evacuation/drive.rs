@@ -11,6 +11,7 @@ use zonewise_cluster::api::ApiError;
 use zonewise_cluster::events::{EventRecorder, InvolvedObject};
 use zonewise_cluster::lease::Leadership;
 use zonewise_cluster::watch::version_number;
+use zonewise_common::api_group::ZONEWISE_V1ALPHA1;
 use zonewise_common::clock;
 use zonewise_common::event::{Event, EventType};
 use zonewise_common::keys::MANAGED_BY;
@@ -18,7 +19,6 @@ use zonewise_common::name::{Key, Name};
 use zonewise_demand::failures::Failures;
 use zonewise_inventory::evacuation::{self, EvacuationStatus, KIND, Phase, StoredEvacuation};
 use zonewise_inventory::follow::{IndexListener, WatchedIndex};
-use zonewise_inventory::guard::API_VERSION;
 use zonewise_slices::evacuation::{Prospect, Survey, is_written};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::Input;
@@ -123,8 +123,12 @@ impl<L: IndexListener> Driver<L> {
             _ => EventType::Normal,
         };
         let (reason, message) = (status.reason.to_string(), status.message.clone());
-        let subject =
-            InvolvedObject::of_cluster(API_VERSION, KIND, stored.name(), stored.uid().clone());
+        let subject = InvolvedObject::of_cluster(
+            ZONEWISE_V1ALPHA1,
+            KIND,
+            stored.name(),
+            stored.uid().clone(),
+        );
         self.events.record(subject, Event { kind, reason, message });
     }
 

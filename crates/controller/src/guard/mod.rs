@@ -29,7 +29,8 @@ use kube::Client;
 use serde::Deserialize;
 use tokio::time::sleep;
 use zonewise_cluster::api::{self, ApiError};
-use zonewise_inventory::guard::{API_VERSION, POLICIES};
+use zonewise_common::api_group::ZONEWISE_V1ALPHA1;
+use zonewise_inventory::guard::POLICIES;
 
 use crate::config::Admission;
 
@@ -62,9 +63,9 @@ pub(crate) async fn check(client: &Client, admission: Admission) -> Result<bool,
             false
         }
     };
-    if !has(client, API_VERSION, "zoneallocations").await? {
+    if !has(client, ZONEWISE_V1ALPHA1, "zoneallocations").await? {
         return Err(format!(
-            "the CustomResourceDefinition of ZoneAllocations ({API_VERSION}) is not installed; apply deploy/guard/crd.yaml first"
+            "the CustomResourceDefinition of ZoneAllocations ({ZONEWISE_V1ALPHA1}) is not installed; apply deploy/guard/crd.yaml first"
         ));
     }
     Ok(by_webhook)

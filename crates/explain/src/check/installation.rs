@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zonewise_common::keys::NODE_PROXY;
-use zonewise_common::name::SYSTEM_NAMESPACE;
+use zonewise_common::name::{CONTROLLER_NAME, GUARD_NAME, PROXY_NAME, SYSTEM_NAMESPACE};
 use zonewise_common::proxy_report::{LEASE_PREFIX, ProxyReport};
 
 use super::controllers::{Mode, install, mode};
@@ -24,8 +24,6 @@ const VERSIONS: Subject = Subject(Part::Installation, "versions");
 
 /// Brings back what was deleted of the release.
 const UPGRADE: &str = "helm upgrade zonewise deploy/chart -n zonewise-system --reuse-values";
-const CONTROLLER_NAME: &str = "zonewise-controller";
-const PROXY_NAME: &str = "zonewise-proxy";
 /// The label by which Pod Security decides which Pods a namespace may have.
 const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 
@@ -113,7 +111,7 @@ fn proxies(sights: &Sights) -> Option<Check> {
 /// Whether what is installed still has its rights. Rules and slices stay without them, so that nothing else may show it.
 fn bindings(sights: &Sights) -> Option<Check> {
     let of_controller = match mode(sights) {
-        Mode::Guard => ("zonewise-guard", "deploy/guard/rbac.yaml"),
+        Mode::Guard => (GUARD_NAME, "deploy/guard/rbac.yaml"),
         Mode::Controller | Mode::Observe => (CONTROLLER_NAME, "deploy/controller/rbac.yaml"),
     };
     let of_proxy = (PROXY_NAME, "deploy/proxy/rbac.yaml");

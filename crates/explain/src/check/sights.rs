@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
-use zonewise_common::keys::SERVICE_NAME;
+use zonewise_common::keys::{METADATA_NAME, SERVICE_NAME};
+use zonewise_common::name::{CONTROLLER_NAME, PROXY_NAME, SYSTEM_NAMESPACE};
 use zonewise_common::proxy_report::ProxyReport;
 use zonewise_inventory::evacuation::StoredEvacuation;
 use zonewise_inventory::guard::POLICY;
@@ -70,15 +71,15 @@ impl Sights {
     }
 
     pub(super) fn controller(&self) -> Option<&WorkloadSight> {
-        self.own(WorkloadKind::Deployment, "zonewise-controller")
+        self.own(WorkloadKind::Deployment, CONTROLLER_NAME)
     }
 
     pub(super) fn proxy(&self) -> Option<&WorkloadSight> {
-        self.own(WorkloadKind::DaemonSet, "zonewise-proxy")
+        self.own(WorkloadKind::DaemonSet, PROXY_NAME)
     }
 }
 
-const OWN: &str = zonewise_common::name::SYSTEM_NAMESPACE;
+const OWN: &str = SYSTEM_NAMESPACE;
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -320,7 +321,7 @@ impl WebhookSight {
         Self {
             failure_policy: webhook["failurePolicy"].as_str().unwrap_or("Fail").to_owned(),
             names: selected("objectSelector", SERVICE_NAME).unwrap_or_default(),
-            namespaces: selected("namespaceSelector", "kubernetes.io/metadata.name"),
+            namespaces: selected("namespaceSelector", METADATA_NAME),
         }
     }
 

@@ -4,14 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use zonewise_common::keys::PROXY;
-use zonewise_common::name::Name;
+use zonewise_common::name::{CONTROLLER_NAME, Name};
 
 use super::facts::{Facts, Lease, ProxyConfig, Sight};
 use super::proxies::{NodeProxies, ProxyKind};
 use super::{Component, Decider, Environment, Finding, ProxyGroup, RunState, UNKNOWN};
-
-/// The name of the Lease of zonewise's controller.
-const CONTROLLER_LEASE: &str = "zonewise-controller";
 
 /// What runs on these nodes, by what was seen. What is `assumed` counts as running, whatever was seen;
 /// `proxy_kind` is the proxy that [`Component::Proxy`] stands for.
@@ -51,9 +48,8 @@ fn assumed_proxies(nodes: usize, kind: ProxyKind) -> (Vec<ProxyGroup>, NodeProxi
 }
 
 fn controller(facts: &Facts) -> Finding {
-    let find = |leases: &Vec<Lease>| {
-        leases.iter().find(|lease| &*lease.key.1 == CONTROLLER_LEASE).cloned()
-    };
+    let find =
+        |leases: &Vec<Lease>| leases.iter().find(|lease| &*lease.key.1 == CONTROLLER_NAME).cloned();
     let lease = match &facts.own_leases {
         Sight::Seen(leases) => Sight::Seen(find(leases)),
         Sight::Hidden(why) => Sight::Hidden(why.clone()),

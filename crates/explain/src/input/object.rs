@@ -5,8 +5,9 @@ use std::str::Utf8Error;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use zonewise_common::api_group::{DISCOVERY, NETWORKING, ZONEWISE};
 use zonewise_common::service_cidr::ServiceCidr;
-use zonewise_inventory::evacuation::StoredEvacuation;
+use zonewise_inventory::evacuation::{self, StoredEvacuation};
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::routing_keys::{ROUTING_KEYS, is_routing_key};
@@ -267,9 +268,9 @@ impl ObjectContext<'_> {
             "Node" => (Kind::Node, ""),
             "Pod" => (Kind::Pod, ""),
             "Service" => (Kind::Service, ""),
-            "EndpointSlice" => (Kind::Slice, "discovery.k8s.io"),
-            "ServiceCIDR" => (Kind::ServiceCidr, "networking.k8s.io"),
-            "ZoneEvacuation" => (Kind::Evacuation, "zonewise.dev"),
+            "EndpointSlice" => (Kind::Slice, DISCOVERY),
+            "ServiceCIDR" => (Kind::ServiceCidr, NETWORKING),
+            evacuation::KIND => (Kind::Evacuation, ZONEWISE),
             list if LISTS.contains(&list) && self.list.is_some() => {
                 return Err("a list inside a list is not read: take it out".to_owned());
             }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use zonewise_common::api_group::{DISCOVERY_V1, NETWORKING_V1, ZONEWISE_V1ALPHA1};
 use zonewise_inventory::evacuation::KIND;
-use zonewise_inventory::guard::API_VERSION;
 
 use super::object::{ObjectContext, Read};
 use super::type_meta::TypeMeta;
@@ -13,9 +13,9 @@ use super::{Fault, Item, Options, SourceLocation};
 pub fn item(source: &str, kind: &str, json: &str, options: &Options) -> Item {
     let location = SourceLocation { file: Arc::from(source), document: 1, item: None, line: 1 };
     let version = match kind {
-        "EndpointSlice" => "discovery.k8s.io/v1",
-        "ServiceCIDR" => "networking.k8s.io/v1",
-        KIND => API_VERSION,
+        "EndpointSlice" => DISCOVERY_V1,
+        "ServiceCIDR" => NETWORKING_V1,
+        KIND => ZONEWISE_V1ALPHA1,
         _ => "v1",
     };
     let list =

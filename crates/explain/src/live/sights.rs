@@ -11,8 +11,9 @@ use zonewise_cluster::review;
 use zonewise_cluster::watch::{
     NODES, PODS, SERVICES, SLICES, list_each, namespaced, query_parameter,
 };
+use zonewise_common::api_group::{COORDINATION, DISCOVERY};
 use zonewise_common::keys::{COMPONENT, PROXY, ROUTING_PREFERENCE, SUBSETTING};
-use zonewise_common::name::SYSTEM_NAMESPACE;
+use zonewise_common::name::{CONTROLLER_NAME, GUARD_NAME, PROXY_NAME, SYSTEM_NAMESPACE};
 use zonewise_common::proxy_report::LEASES;
 use zonewise_inventory::evacuation::{EVACUATIONS, StoredEvacuation};
 use zonewise_inventory::guard::{ALLOCATIONS, POLICIES, POLICY};
@@ -141,7 +142,7 @@ async fn namespace(client: &Client) -> Sight<Option<BTreeMap<String, String>>> {
 /// The ClusterRoleBindings of zonewise's programs that exist.
 async fn bindings(client: &Client) -> Sight<Vec<&'static str>> {
     let mut found = Vec::new();
-    for name in ["zonewise-controller", "zonewise-guard", "zonewise-proxy"] {
+    for name in [CONTROLLER_NAME, GUARD_NAME, PROXY_NAME] {
         let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}");
         match api::get(client, &path).await {
             Ok(_) => found.push(name),
@@ -154,7 +155,7 @@ async fn bindings(client: &Client) -> Sight<Vec<&'static str>> {
 
 /// Since when the controller leads.
 fn leading_since(leases: &[Value]) -> Option<Timestamp> {
-    let lease = leases.iter().find(|one| one["metadata"]["name"] == "zonewise-controller")?;
+    let lease = leases.iter().find(|one| one["metadata"]["name"] == CONTROLLER_NAME)?;
     lease["spec"]["acquireTime"].as_str()?.parse().ok()
 }
 
@@ -238,14 +239,14 @@ const TO_LOOK: [Wanted; 7] = [
     ("list", "", "nodes", "", "zones and CPU"),
     ("list", "", "pods", "", "endpoints, and which proxies run"),
     ("list", "", "services", "", "what they ask for"),
-    ("list", "discovery.k8s.io", "endpointslices", "", "where traffic goes"),
+    ("list", DISCOVERY, "endpointslices", "", "where traffic goes"),
     ("list", "apps", "daemonsets", "", "network plugin and proxies"),
     ("list", "apps", "deployments", SYSTEM_NAMESPACE, "the controller"),
-    ("list", "coordination.k8s.io", "leases", SYSTEM_NAMESPACE, "what runs"),
+    ("list", COORDINATION, "leases", SYSTEM_NAMESPACE, "what runs"),
 ];
 
 const TO_INSTALL: [Wanted; 10] = [
-    ("create", "", "namespaces", "", "zonewise-system"),
+    ("create", "", "namespaces", "", SYSTEM_NAMESPACE),
     ("create", "", "serviceaccounts", SYSTEM_NAMESPACE, "the chart"),
     ("create", "", "configmaps", SYSTEM_NAMESPACE, "the chart"),
     ("create", "", "secrets", SYSTEM_NAMESPACE, "Helm's record of the release"),

@@ -13,6 +13,7 @@ use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::prometheus::{Prometheus, PrometheusError, Series};
 use zonewise_cluster::watch::{NODES, PODS, SLICES, list_each, namespaced, query_parameter};
 use zonewise_common::name::SYSTEM_NAMESPACE;
+use zonewise_common::proxy_pages::{METRICS_PORT, SERVICE_BYTES, SERVICE_CONNECTIONS};
 use zonewise_slices::node::Node;
 use zonewise_slices::ready::ReadyEndpoints;
 use zonewise_slices::slice::Slice;
@@ -20,13 +21,8 @@ use zonewise_slices::slice::Slice;
 use super::exposition::{Sample, samples};
 use super::{Endpoints, Flow, Flows};
 
-/// The metrics of the proxies.
-const CONNECTIONS: &str = "zonewise_service_connections_total";
-const BYTES: &str = "zonewise_service_bytes_total";
 /// How many proxies are read at once.
 const AT_ONCE: usize = 16;
-/// Where proxies serve their metrics, unless their Pod says otherwise.
-const METRICS_PORT: u64 = 10249;
 
 /// A Service, the zone of clients and the zone of endpoints.
 type Key = (Box<str>, Box<str>, Box<str>);
@@ -83,8 +79,8 @@ fn of_page(page: &str) -> Counts {
             add(&mut counts, |name| labels.get(name).map_or("", String::as_str), counted(value));
         }
     };
-    take(CONNECTIONS, |connections| Counted { connections, bytes: None });
-    take(BYTES, |bytes| Counted { connections: 0.0, bytes: Some(bytes) });
+    take(SERVICE_CONNECTIONS, |connections| Counted { connections, bytes: None });
+    take(SERVICE_BYTES, |bytes| Counted { connections: 0.0, bytes: Some(bytes) });
     counts
 }
 
@@ -134,7 +130,9 @@ async fn proxies(client: &Client) -> Result<Vec<(String, String)>, ApiError> {
         let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
         let ports = containers.flat_map(|one| one["ports"].as_array().into_iter().flatten());
         let mut named = ports.filter(|port| port["name"] == "metrics");
-        let port = named.find_map(|port| port["containerPort"].as_u64()).unwrap_or(METRICS_PORT);
+        let port = named
+            .find_map(|port| port["containerPort"].as_u64())
+            .unwrap_or_else(|| METRICS_PORT.into());
         let path =
             format!("{}/{name}:{port}/proxy/metrics", namespaced(SYSTEM_NAMESPACE, PODS.path));
         found.push((name.to_owned(), path));
@@ -231,11 +229,11 @@ pub async fn of_prometheus(
             add(&mut counts, |name| labels.get(name).map_or("", |value| &**value), counted(value));
         }
     };
-    take(prometheus.query(&by_zones(CONNECTIONS, seconds)).await?, |connections| Counted {
+    take(prometheus.query(&by_zones(SERVICE_CONNECTIONS, seconds)).await?, |connections| Counted {
         connections,
         bytes: None,
     });
-    take(prometheus.query(&by_zones(BYTES, seconds)).await?, |bytes| Counted {
+    take(prometheus.query(&by_zones(SERVICE_BYTES, seconds)).await?, |bytes| Counted {
         connections: 0.0,
         bytes: Some(bytes),
     });
@@ -243,9 +241,9 @@ pub async fn of_prometheus(
         return Err(FlowsError::Prometheus(PrometheusError::Query {
             url: url.to_owned(),
             cause: format!(
-                "it has no {CONNECTIONS}: does it scrape the proxies, and do they have `count: services`?"
+                "it has no {SERVICE_CONNECTIONS}: does it scrape the proxies, and do they have `count: services`?"
             ),
-            query: by_zones(CONNECTIONS, seconds),
+            query: by_zones(SERVICE_CONNECTIONS, seconds),
         }));
     }
     let source = format!("Prometheus at {url}");
@@ -312,8 +310,8 @@ mod tests {
     fn both_directions_of_a_page_are_bytes() {
         let labels = "namespace=\"shop\",service=\"web\",from_zone=\"a\",to_zone=\"b\"";
         let page = format!(
-            "{CONNECTIONS}{{{labels}}} 3\n{BYTES}{{{labels},direction=\"to_endpoint\"}} 5\n\
-             {BYTES}{{{labels},direction=\"from_endpoint\"}} 7\nother{{{labels}}} 9\n"
+            "{SERVICE_CONNECTIONS}{{{labels}}} 3\n{SERVICE_BYTES}{{{labels},direction=\"to_endpoint\"}} 5\n\
+             {SERVICE_BYTES}{{{labels},direction=\"from_endpoint\"}} 7\nother{{{labels}}} 9\n"
         );
         let key: Key = ("shop/web".into(), "a".into(), "b".into());
         let expected = Counted { connections: 3.0, bytes: Some(12.0) };

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use zonewise_cluster::watch::ContentType;
+pub(super) use zonewise_common::api_group::CONFIG_V1ALPHA1 as OWN_API;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_common::lenient::lenient;
 
@@ -23,7 +24,6 @@ use super::{ConfigError, CountBy};
 
 pub(super) const KUBE_API: &str = "kubeproxy.config.k8s.io/v1alpha1";
 pub(super) const KUBE_KIND: &str = "KubeProxyConfiguration";
-pub(super) const OWN_API: &str = "config.zonewise.dev/v1alpha1";
 pub(super) const OWN_KIND: &str = "ProxyConfiguration";
 
 /// The type of a document.

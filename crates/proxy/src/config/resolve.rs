@@ -7,6 +7,7 @@ use std::time::Duration;
 use zonewise_common::cidr::Cidr;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_common::ip::parse_address;
+use zonewise_common::proxy_pages::{COUNTS_PORT, METRICS_PORT};
 use zonewise_telemetry::file::FileError;
 
 use super::gates::Gates;
@@ -364,14 +365,14 @@ const HEALTHZ: Served = Served {
 
 const METRICS: Served = Served {
     field: "metricsBindAddress (--metrics-bind-address)",
-    port: 10249,
+    port: METRICS_PORT,
     v4: Ipv4Addr::LOCALHOST,
     v6: Ipv6Addr::LOCALHOST,
 };
 
 const DEMAND: Served = Served {
     field: "demandAddress (--demand-address)",
-    port: 10274,
+    port: COUNTS_PORT,
     v4: Ipv4Addr::UNSPECIFIED,
     v6: Ipv6Addr::UNSPECIFIED,
 };

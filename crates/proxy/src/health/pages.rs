@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use zonewise_common::media_type::JSON;
 use zonewise_telemetry::metrics::{self, Counter, Family, MetricError, Registry};
 use zonewise_telemetry::server::{Page, PageHandler, PageRequest};
 
 use super::status::{Health, Moment};
-
-const JSON: &str = "application/json";
 
 /// `/healthz` and `/livez`: for load balancers and the kubelet.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use zonewise_common::media_type::JSON;
 
 use serde_json::Value;
 use thiserror::Error;
@@ -197,7 +198,7 @@ fn page(
              \t\"serviceProxyHealthy\": {healthy}\n}}"
         );
         let code = if ready > 0 && healthy { 200 } else { 503 };
-        let mut page = Page::new(code, "application/json", body);
+        let mut page = Page::new(code, JSON, body);
         page.headers.push(("x-load-balancing-endpoint-weight", ready.to_string()));
         page
     }

@@ -37,12 +37,12 @@ use zonewise_routing::{Frontend, ZoneId};
 
 use crate::config::CountBy;
 use crate::published::Published;
-use crate::rules::TABLE;
 use crate::rules::chains::Chain;
 use crate::rules::delta::{Delta, ElementId};
 use crate::rules::desired::Desired;
 use crate::rules::entries::{NodeSettings, ProgrammedService, Value};
 use crate::rules::layout::{self, CHECK_CLUSTER_IPS, Options};
+use crate::rules::{PROBE_TABLE, TABLE};
 
 use affinity::Keeper;
 pub use affinity::Kept;
@@ -460,7 +460,7 @@ impl Kernel {
     /// Fails if the kernel carries out nothing at all, not even the smallest batch: then what it has rejected is not
     /// at fault.
     fn check_kernel(&mut self) -> Result<(), KernelError> {
-        let mut smallest = Batch::new("zonewise-probe");
+        let mut smallest = Batch::new(PROBE_TABLE);
         smallest.add_table(Family::Ip, TableFlags::default(), "");
         Ok(self.socket.check(&smallest)?)
     }
@@ -621,7 +621,7 @@ impl Kernel {
         if let Some(known) = self.supports_owners {
             return Ok(known);
         }
-        let mut batch = Batch::new("zonewise-probe");
+        let mut batch = Batch::new(PROBE_TABLE);
         batch.add_table(Family::Ip, TableFlags { owner: true, persist: true }, "");
         batch.delete_table(Family::Ip);
         let known = match self.send(&batch) {

@@ -38,3 +38,5 @@ pub mod text;
 
 /// The name of our tables, `ip zonewise` and `ip6 zonewise`.
 pub const TABLE: &str = "zonewise";
+/// The name of the tables with which it is tried what the kernel can do.
+pub(crate) const PROBE_TABLE: &str = "zonewise-probe";

@@ -7,6 +7,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use zonewise_common::api_group::METADATA_V1;
 
 use crate::objects::kind::Kind;
 
@@ -41,7 +42,7 @@ pub(crate) fn table(
     let rows: Vec<Value> = objects.iter().map(|one| row(kind, one, include, now)).collect();
     let definitions = if columns { columns::definitions(kind) } else { Value::Null };
     let mut table = json!({
-        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "columnDefinitions": definitions,
+        "kind": "Table", "apiVersion": METADATA_V1, "columnDefinitions": definitions,
     });
     table["metadata"] = metadata;
     table["rows"] = rows.into();
@@ -59,7 +60,7 @@ fn row(kind: &Kind, object: &Value, include: Include, now: Timestamp) -> Value {
         Include::None => row["object"] = Value::Null,
         Include::Metadata => {
             row["object"] = json!({
-                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "kind": "PartialObjectMetadata", "apiVersion": METADATA_V1,
                 "metadata": object["metadata"],
             });
         }

@@ -412,7 +412,11 @@ fn heuristic_scores(report: &mut Report, facts: &Facts<'_>, explanation: &Value)
     };
     let said = explanation["inZoneByHeuristic"].as_array().unwrap();
     let names: Vec<&Value> = said.iter().map(|score| &score["heuristic"]).collect();
-    report.equal("explain.inZoneByHeuristic[].heuristic", &json!(names), json!(heuristics::names()));
+    report.equal(
+        "explain.inZoneByHeuristic[].heuristic",
+        &json!(names),
+        json!(heuristics::names()),
+    );
     if places.is_empty() || endpoints.is_empty() {
         return;
     }
