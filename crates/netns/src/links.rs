@@ -154,7 +154,7 @@ impl Namespace {
                 let doing = || format!("wait for {address} on {interface}");
                 self.wait_until(doing, || self.delivers_locally(interface, address))
             }
-            _ => Ok(()),
+            IpAddr::V4(_) | IpAddr::V6(_) => Ok(()),
         }
     }
 

@@ -138,7 +138,7 @@ impl Namespace {
             (None, None) => header.kind = RouteType::BlackHole,
             (None, Some(_)) if network.is_ipv4() => header.scope = RouteScope::Link,
             (Some(_), Some(_)) => header.flags = RouteFlags::Onlink,
-            _ => {}
+            (Some(_), None) | (None, Some(_)) => {}
         }
         let attributes = &mut message.attributes;
         if prefix > 0 {

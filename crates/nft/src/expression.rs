@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::abi;
-use crate::rule::{Field, Rule, Statement, is_whole, mask_address, masked};
+use crate::rule::{FibAddress, Field, Rule, Statement, is_whole, mask_address, masked};
 use crate::value::{Bytes, Family};
 use crate::wire;
 
@@ -64,7 +64,7 @@ impl Encoder<'_> {
             Statement::InputInterface { name, prefix, negate } => {
                 self.interface(name, *prefix, *negate);
             }
-            Statement::FibLocal { field } => self.fib_local(*field),
+            Statement::FibLocal { address } => self.fib_local(*address),
             Statement::SetMark(bits) => self.change_mark(!bits, *bits),
             Statement::ClearMark(bits) => self.change_mark(u32::MAX, *bits),
             Statement::HasMark(bits) => {
@@ -257,9 +257,11 @@ impl Encoder<'_> {
         self.compare(operator(negate), value);
     }
 
-    fn fib_local(&mut self, field: Field) {
-        let flags =
-            if field == Field::Saddr { abi::NFTA_FIB_F_SADDR } else { abi::NFTA_FIB_F_DADDR };
+    fn fib_local(&mut self, address: FibAddress) {
+        let flags = match address {
+            FibAddress::Source => abi::NFTA_FIB_F_SADDR,
+            FibAddress::Destination => abi::NFTA_FIB_F_DADDR,
+        };
         self.expression("fib", |out| {
             wire::be32(out, abi::NFTA_FIB_FLAGS, flags);
             wire::be32(out, abi::NFTA_FIB_RESULT, abi::NFT_FIB_RESULT_ADDRTYPE);

@@ -38,7 +38,7 @@ pub mod conntrack;
 pub use batch::{BaseChain, Batch, ChainKind, Elements, Hook, TableFlags, Verb};
 pub use error::{CommitError, Refusal, errno};
 pub use network::Network;
-pub use rule::{Field, Rule, Statement};
+pub use rule::{FibAddress, Field, Rule, Statement};
 pub use set::{SetFlags, SetSpec, Type};
 pub use socket::{
     ChainInfo, CounterInfo, DumpedElement, Listing, RuleInfo, SetInfo, Socket, TableInfo,

@@ -76,6 +76,15 @@ impl Field {
     }
 }
 
+/// An address of a packet that the routing tables (FIB) are asked about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FibAddress {
+    /// Where the packet comes from.
+    Source,
+    /// Where it goes.
+    Destination,
+}
+
 /// A piece of a rule: a condition or an action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Statement {
@@ -118,8 +127,8 @@ pub enum Statement {
     },
     /// Matches if the address belongs to this machine.
     FibLocal {
-        /// `Saddr` or `Daddr`.
-        field: Field,
+        /// Which one.
+        address: FibAddress,
     },
     /// Sets these bits of the packet's mark.
     SetMark(u32),
@@ -242,8 +251,13 @@ impl Statement {
             Self::InputInterface { name, prefix, negate } => {
                 write!(out, "iifname {}\"{name}{}\"", not(*negate), if *prefix { "*" } else { "" })
             }
-            Self::FibLocal { field: Field::Saddr } => out.write_str("fib saddr type local"),
-            Self::FibLocal { .. } => out.write_str("fib daddr type local"),
+            Self::FibLocal { address } => {
+                let selector = match address {
+                    FibAddress::Source => "saddr",
+                    FibAddress::Destination => "daddr",
+                };
+                write!(out, "fib {selector} type local")
+            }
             Self::Prefix { field, address, length, negate } => {
                 field.write(out, family)?;
                 write!(out, " {}{}", not(*negate), network(*address, *length))

@@ -14,8 +14,8 @@ use nix::errno::Errno;
 pub use zonewise_nft::Network;
 use zonewise_nft::conntrack::{Flow, Tuple};
 use zonewise_nft::{
-    BaseChain, Batch, ChainKind, CommitError, Family, Field, Hook, Rule, Socket, Statement,
-    TableFlags,
+    BaseChain, Batch, ChainKind, CommitError, Family, FibAddress, Field, Hook, Rule, Socket,
+    Statement, TableFlags,
 };
 
 use crate::rules::PROBE_TABLE;
@@ -113,7 +113,7 @@ const FEATURES: [(Feature, Trial); 9] = [
             "load the modules nft_fib_ipv4 and nft_fib_ipv6",
         ),
         Trial::Table(|batch| {
-            let local = Statement::FibLocal { field: Field::Daddr };
+            let local = Statement::FibLocal { address: FibAddress::Destination };
             hooked(batch, ChainKind::Filter, Hook::Prerouting, [local, Statement::Accept]);
         }),
     ),

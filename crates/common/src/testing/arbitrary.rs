@@ -11,13 +11,18 @@ use crate::protobuf::decode::{Field, FieldType, Presence};
 pub struct Random(pub u64);
 
 impl Random {
-    /// A number below `end`, which must not be 0.
-    pub fn below(&mut self, end: usize) -> usize {
+    /// The next number.
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ mixed >> 31) >> 33).unwrap_or(0) % end
+        mixed ^ mixed >> 31
+    }
+
+    /// A number below `end`, which must not be 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next_u64() >> 33).unwrap_or(0) % end
     }
 
     fn one_of<'a>(&mut self, list: &[&'a str]) -> &'a str {

@@ -84,14 +84,15 @@ impl Controller {
             () = self.shutdown.wait() => return Ok(()),
         }
         metrics.leading.store(true, Ordering::Relaxed);
-        self.lead(metrics, (nodes, receiver), &mut file, &mut claims).await
+        self.lead(metrics, nodes, receiver, &mut file, &mut claims).await
     }
 
     /// What the leader does, until it leads no more or the process is to end.
     async fn lead(
         &self,
         metrics: &Arc<Metrics>,
-        (nodes, receiver): (watch::Sender<Arc<Nodes>>, watch::Receiver<Arc<Nodes>>),
+        nodes: watch::Sender<Arc<Nodes>>,
+        receiver: watch::Receiver<Arc<Nodes>>,
         file: &mut Option<ConfigFile>,
         claims: &mut watch::Receiver<Claim>,
     ) -> Result<(), RunError> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::common::{address, find, in_namespace, listed_json, listed_rules, nft, service};
 use serde_json::json;
 use zonewise_nft::{
-    BaseChain, Batch, Bytes, ChainKind, Data, Element, Family, Field, Hook, Rule, SetFlags,
-    SetSpec, Socket, Statement, TableFlags, Type, Verb,
+    BaseChain, Batch, Bytes, ChainKind, Data, Element, Family, FibAddress, Field, Hook, Rule,
+    SetFlags, SetSpec, Socket, Statement, TableFlags, Type, Verb,
 };
 
 const NO_FLAGS: SetFlags =
@@ -97,8 +97,8 @@ fn conditions(family: Family) -> Vec<Statement> {
         interface("cni0", false, true),
         interface("abcdefgh", true, false),
         interface("abcdefghijklmno", false, false),
-        Statement::FibLocal { field: Field::Saddr },
-        Statement::FibLocal { field: Field::Daddr },
+        Statement::FibLocal { address: FibAddress::Source },
+        Statement::FibLocal { address: FibAddress::Destination },
         Statement::HasMark(0x4000),
     ];
     for length in [0, 8, 12, 24, 31, 32, 64, 77, 128] {

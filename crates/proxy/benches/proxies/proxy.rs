@@ -94,8 +94,8 @@ impl ProxyUnderTest {
         let node = network.add_node(NODE, ZONE)?;
         let listener = node.namespace.enter(|| TcpListener::bind("127.0.0.1:0"))?;
         let gate = Gate::open_at(cluster, listener)?;
-        let left = server(&mut network, &node, ("left", LEFT))?;
-        let right = server(&mut network, &node, ("right", RIGHT))?;
+        let left = server(&mut network, &node, "left", LEFT)?;
+        let right = server(&mut network, &node, "right", RIGHT)?;
         let path = network.add_pod(&node, "path")?;
         ensure!(path.v4 == PATH, "the pod path has the address {}", path.v4);
         let drain = Drain::open(&path.namespace, SocketAddr::new(PATH.into(), PORT))?;
@@ -223,7 +223,8 @@ pub(crate) fn binary() -> Result<PathBuf> {
 fn server(
     network: &mut ClusterNetwork,
     node: &NetnsNode,
-    (name, address): (&str, Ipv4Addr),
+    name: &str,
+    address: Ipv4Addr,
 ) -> Result<Server> {
     let pod = network.add_pod(node, name)?;
     ensure!(pod.v4 == address, "the pod {name} has the address {}", pod.v4);

@@ -128,8 +128,8 @@ impl Kernel {
                 rules.iter().for_each(|rule| batch.add_rule(family, name, rule));
             }
             let counters = self.counters.iter().filter(|(of, _)| *of == family);
-            for (others, zone) in counters.enumerate() {
-                self.add_zone(batch, *zone, others);
+            for (others, (_, zone)) in counters.enumerate() {
+                self.add_zone(batch, family, *zone, others);
             }
         }
     }

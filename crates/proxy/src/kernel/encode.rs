@@ -185,7 +185,12 @@ impl Kernel {
                 Value::Zone(zone) | Value::ZoneChain(zone) => {
                     self.new_counter(entry.family, zone, &mut prepared);
                 }
-                _ => {}
+                // They need nothing but the element.
+                Value::Chain(..)
+                | Value::Present
+                | Value::Until(_)
+                | Value::Endpoint(_)
+                | Value::Drop(_) => {}
             }
         }
         self.new_chains(&mut prepared);
@@ -267,7 +272,7 @@ impl Kernel {
         if !self.counters.contains(&id) && prepared.counters.insert(id) {
             let known = self.counters.union(&prepared.counters);
             let others = known.filter(|other| other.0 == family && **other != id).count();
-            self.add_zone(&mut prepared.ahead, id, others);
+            self.add_zone(&mut prepared.ahead, family, zone, others);
         }
     }
 

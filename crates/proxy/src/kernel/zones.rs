@@ -65,12 +65,7 @@ impl Kernel {
 
     /// Adds what counts for a zone, where so many other zones of the family have that. A chain that a former process has
     /// left gets its rules anew.
-    pub(super) fn add_zone(
-        &self,
-        batch: &mut Batch,
-        (family, zone): (Family, ZoneId),
-        others: usize,
-    ) {
+    pub(super) fn add_zone(&self, batch: &mut Batch, family: Family, zone: ZoneId, others: usize) {
         let name = self.zone_counter(zone);
         batch.add_counter(family, &name, "");
         if self.counts_services() {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use zonewise_nft::{Family, Field, Rule, Statement};
+use zonewise_nft::{Family, FibAddress, Field, Rule, Statement};
 use zonewise_routing::{MAX_GROUP_TARGETS, MAX_GROUPS, RESOLUTIONS};
 
 use super::affinity::AffinityMap;
@@ -196,7 +196,7 @@ pub(crate) fn picks_by_weight(
         FrontendKind::NodePort => "nodeport-picks-by-weight",
     };
     let draw = || Statement::Jump(by_weight(at).0.into());
-    let from_node = || Statement::FibLocal { field: Field::Saddr };
+    let from_node = || Statement::FibLocal { address: FibAddress::Source };
     let from_pod = options.from_pods(family, false);
     let mut rules: Vec<Rule> =
         from_pod.map(|from_pod| rule([from_pod, draw()], "pods")).into_iter().collect();
@@ -253,7 +253,7 @@ fn external_local(at: FrontendKind, family: Family, options: &Options) -> Vec<Ru
         FrontendKind::NodePort => (Set::NodePortClusterPicks, Set::NodePortLocalPicks),
     };
     let to = |map: Set| Statement::Vmap { fields: frontend(at), map: map.name().into() };
-    let from_node = || Statement::FibLocal { field: Field::Saddr };
+    let from_node = || Statement::FibLocal { address: FibAddress::Source };
     let from_pod = options.from_pods(family, false);
     let mut rules: Vec<Rule> = from_pod
         .map(|from_pod| rule([from_pod, to(all)], "pods reach every endpoint"))

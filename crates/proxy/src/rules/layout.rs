@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use zonewise_common::cidr::Cidr;
-use zonewise_nft::{BaseChain, ChainKind, Family, Field, Hook, Rule, Statement};
+use zonewise_nft::{BaseChain, ChainKind, Family, FibAddress, Field, Hook, Rule, Statement};
 
 use super::affinity::{self, AffinityMap};
 use super::chains::{Chain, FrontendKind, by_weight, frontend, picks_by_weight, rule};
@@ -274,7 +274,7 @@ fn nodeport_addresses(family: Family, options: &Options) -> Vec<Statement> {
     if !everywhere {
         return vec![is_in(Field::Daddr, Set::NodePortIps)];
     }
-    vec![Statement::FibLocal { field: Field::Daddr }, loopback(family, true)]
+    vec![Statement::FibLocal { address: FibAddress::Destination }, loopback(family, true)]
 }
 
 fn loopback(family: Family, negate: bool) -> Statement {

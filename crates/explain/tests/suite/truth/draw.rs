@@ -2,28 +2,21 @@
 //! an earlier time.
 
 use serde_json::{Value, json};
+use zonewise_common::testing::arbitrary::Random;
 use zonewise_explain::environment::Component;
 
 use super::documents::Cluster;
 
-/// Random numbers that a seed determines (splitmix64).
-pub(crate) struct Dice(u64);
+/// Draws that a seed determines. Seeds are recorded, so that these draws must stay as they are.
+pub(crate) struct Dice(Random);
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        Self(Random(seed))
     }
 
     pub(crate) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
+        (self.0.next_u64() % end.max(1) as u64) as usize
     }
 
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
@@ -59,7 +52,7 @@ pub(crate) fn cluster(seed: u64) -> Cluster {
         cluster.objects.extend(slices_of_others(dice, shape, &names, dual));
     } else if dice.chance(60) {
         cluster = cluster.settled();
-        change(dice, &mut cluster, &names, (shape, dual));
+        change(dice, &mut cluster, &names, shape, dual);
     }
     if shape.is_managed() && dice.chance(8) {
         let hinted = dice.chance(30);
@@ -422,7 +415,7 @@ pub(crate) fn ready_pod(name: &str, node: &str, ips: &[Value]) -> Value {
 }
 
 /// What happens after the slices were written: Pods come and go, and nodes.
-fn change(dice: &mut Dice, cluster: &mut Cluster, names: &[String], (shape, dual): (Shape, bool)) {
+fn change(dice: &mut Dice, cluster: &mut Cluster, names: &[String], shape: Shape, dual: bool) {
     let leave = dice.below(35);
     cluster.objects.retain(|object| object["kind"] != "Pod" || !dice.chance(leave));
     for number in 20..20 + dice.below(5) {

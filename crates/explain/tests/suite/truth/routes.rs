@@ -140,7 +140,7 @@ pub(crate) fn matrices(report: &mut Report, facts: &Facts<'_>, cluster: &Cluster
     for ((said, family), screen) in documents.iter().zip(families).zip(&screens) {
         let proxy_of = |node: &Node| facts.here.shown(node);
         let truth = mixed_matrix(&facts.world, &family, &proxy_of, By::Zones);
-        one_matrix(report, "matrix[]", said, (&facts.world, &family, &truth));
+        one_matrix(report, "matrix[]", said, &facts.world, &family, &truth);
         matrix_screen(report, said, &plain(screen));
     }
 }
@@ -150,7 +150,9 @@ pub(crate) fn one_matrix(
     report: &mut Report,
     path: &str,
     said: &Value,
-    (world, family, truth): (&World<'_>, &str, &Matrix),
+    world: &World<'_>,
+    family: &str,
+    truth: &Matrix,
 ) {
     report.equal(&format!("{path}.service"), &said["service"], "shop/web");
     report.equal(&format!("{path}.port"), &said["port"], "http");

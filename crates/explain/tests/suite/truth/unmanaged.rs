@@ -56,8 +56,8 @@ fn explanation(report: &mut Report, facts: &Facts<'_>, said: &Value, screen: &st
     }
     match now.matrix() {
         Some(truth) => {
-            let of = (&facts.world, &*facts.family, truth);
-            routes::one_matrix(report, "unmanaged.traffic", &said["traffic"], of);
+            let (world, traffic) = (&facts.world, &said["traffic"]);
+            routes::one_matrix(report, "unmanaged.traffic", traffic, world, &facts.family, truth);
             routes::matrix_screen(report, &said["traffic"], screen);
         }
         None => report.equal("unmanaged.traffic", &said["traffic"], Value::Null),
