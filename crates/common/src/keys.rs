@@ -44,6 +44,8 @@ pub const PADDING: &str = "zonewise.dev/padding";
 pub const DEMAND: &str = "zonewise.dev/demand";
 /// Annotation: what each endpoint counts for, `equal` or `cpu-request`.
 pub const ENDPOINT_WEIGHT: &str = "zonewise.dev/endpoint-weight";
+/// Annotation: what happens with zones whose endpoints fail more often than others, `spill` or `ignore`.
+pub const FAILING_ZONES: &str = "zonewise.dev/failing-zones";
 /// Label: the proxy that serves a Service, where it is not the default one.
 pub const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// Prefix of the types of the conditions that the controller writes.

@@ -142,7 +142,7 @@ pub(crate) fn grounds<'a>(
     measured: Option<&'a MeasuredZones>,
 ) -> Grounds<'a> {
     let capacity = nodes.capacity(choice.consumers(), measured);
-    let input = HeuristicInput::of(choice, desired, stored, nodes, capacity);
+    let input = HeuristicInput::of(choice, desired, stored, nodes, measured);
     let HeuristicInput { situation, weighted, previous, .. } = input;
     Grounds { capacity, situation, weighted, previous }
 }
@@ -156,8 +156,7 @@ pub(crate) fn load(
     nodes: &Nodes,
     measured: Option<&MeasuredZones>,
 ) -> Option<Load> {
-    let capacity = nodes.capacity(choice.consumers(), measured);
-    let input = HeuristicInput::of(choice, desired, stored, nodes, capacity);
+    let input = HeuristicInput::of(choice, desired, stored, nodes, measured);
     let endpoints = input.situation.region().present();
     let region = input.deciding().region();
     let (mut allocation, reason) = match choice {
@@ -200,18 +199,15 @@ impl<'a> Decider<'a> {
         nodes: &'a Nodes,
         measured: Option<&MeasuredZones>,
     ) -> Self {
-        let input = |consumers| {
-            let capacity = nodes.capacity(consumers, measured);
-            HeuristicInput::of(choice, desired, stored, nodes, capacity)
-        };
+        let input = || HeuristicInput::of(choice, desired, stored, nodes, measured);
         match choice {
             Choice::ClusterWide => Self::ClusterWide,
             Choice::Near(near) => Self::Near(*near, desired, nodes),
             Choice::Heuristic(heuristic) | Choice::WeightedShares(heuristic) => {
-                Self::Hints(&**heuristic, input(None))
+                Self::Hints(&**heuristic, input())
             }
             Choice::Subsets(heuristic, consumers) => {
-                Self::Subsets(&**heuristic, *consumers, input(Some(*consumers)))
+                Self::Subsets(&**heuristic, *consumers, input())
             }
         }
     }

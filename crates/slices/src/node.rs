@@ -105,10 +105,12 @@ impl Nodes {
         Self { evacuations, ..self }
     }
 
-    /// The same zones with the shares of a Service that were measured; see [`Capacity::measured`].
+    /// The same zones with the shares of a Service that were measured; see [`Capacity::measured`]. Their endpoints count
+    /// in full.
     pub fn measured(&self, share_of: impl Fn(&str) -> Option<f64>) -> MeasuredZones {
         let counted = self.zones_counted.measured(&share_of);
-        MeasuredZones { zones: self.zones.measured(&share_of), zones_counted: counted }
+        let zones = self.zones.measured(&share_of);
+        MeasuredZones { zones, zones_counted: counted, percents: BTreeMap::new() }
     }
 
     /// The capacity that decides: of regions for subsets of regions, otherwise of zones, with the shares
@@ -135,13 +137,29 @@ impl Nodes {
     }
 }
 
-/// The capacity of zones with the shares of one Service that were measured, instead of those of the nodes.
+/// What is measured of one Service: the capacity of zones with its shares instead of those of the nodes, and what the
+/// endpoints of zones count for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredZones {
     /// For hints and zone shares: see [`Nodes::zones`].
     zones: Capacity,
     /// For subsets: see [`Nodes::zones_counted`].
     zones_counted: Capacity,
+    /// Zones whose endpoints count for less than others, in percent.
+    percents: BTreeMap<Name, u8>,
+}
+
+impl MeasuredZones {
+    /// The same with zones whose endpoints count for so many percent.
+    #[must_use]
+    pub fn counting(self, percents: impl Iterator<Item = (Name, u8)>) -> Self {
+        Self { percents: percents.filter(|(_, percent)| *percent < 100).collect(), ..self }
+    }
+
+    /// The zones whose endpoints count for less than others, in percent.
+    pub fn percents(&self) -> &BTreeMap<Name, u8> {
+        &self.percents
+    }
 }
 
 #[derive(Deserialize)]

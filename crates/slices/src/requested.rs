@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use zonewise_common::keys::{
-    DEMAND, DOMAIN, ENDPOINT_WEIGHT, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
-    TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
+    DEMAND, DOMAIN, ENDPOINT_WEIGHT, FAILING_ZONES, PADDING, ROUTING_PREFERENCE,
+    STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::similar::closest;
@@ -44,6 +44,8 @@ pub struct RequestedRouting {
     pub choice: Choice,
     /// What the shares of zones are to be taken from.
     pub demand: Demand,
+    /// What happens with zones whose endpoints fail more often than others.
+    pub failing_zones: FailingZones,
     /// Values that have no effect, and why.
     pub notes: Vec<RequestNote>,
 }
@@ -88,6 +90,16 @@ pub enum Demand {
     Model,
     /// The connections that proxies count.
     Measured,
+}
+
+/// What happens with zones whose endpoints fail more often than others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailingZones {
+    /// They get what they would get otherwise.
+    #[default]
+    Ignore,
+    /// They count for less, so that what their clients send spills over to other zones earlier.
+    Spill,
 }
 
 /// Which clients should use which endpoints.
@@ -162,8 +174,17 @@ impl Choice {
         }
     }
 
-    /// The same with endpoints that count for the CPU that their Pods request; `None` if it gives no zone shares. Hints
-    /// leave a proxy a uniform choice among endpoints, and subsets do, too.
+    /// Whether zone shares are written, so that endpoints may count for more or less than others. Hints leave a proxy a
+    /// uniform choice among endpoints, and subsets do, too.
+    pub(crate) fn gives_shares(&self) -> bool {
+        match self {
+            Self::WeightedShares(_) => true,
+            Self::Heuristic(heuristic) => heuristic.gives_shares(),
+            Self::ClusterWide | Self::Near(_) | Self::Subsets(..) => false,
+        }
+    }
+
+    /// The same with endpoints that count for the CPU that their Pods request; `None` if it gives no zone shares.
     fn weighted(&self) -> Option<Self> {
         match self {
             Self::Heuristic(heuristic) if heuristic.gives_shares() => {
@@ -245,11 +266,13 @@ pub fn requested_routing(service: &Service, settings: &Settings) -> RequestedRou
         reader.as_guarded(&mut request);
         reader.as_hints(&mut request);
     }
+    let mut failing_zones = FailingZones::default();
     if !settings.upstream {
         reader.endpoint_weight(&mut request);
+        failing_zones = reader.failing_zones(&request.choice);
     }
     let (Request { source, value, choice }, notes) = (request, reader.notes);
-    RequestedRouting { value, source, choice, demand, notes }
+    RequestedRouting { value, source, choice, demand, failing_zones, notes }
 }
 
 /// One key that requests routing.
@@ -451,6 +474,30 @@ impl RequestReader<'_> {
             _ => {
                 let meant = closest(value, ["equal", CPU_REQUEST]).map(str::to_owned);
                 self.note_meant(ENDPOINT_WEIGHT, value, Reason::EndpointWeightUnknown, meant);
+            }
+        }
+    }
+
+    /// What happens with failing zones. It is read once it is known what is written; a default that has no effect is not
+    /// noted.
+    fn failing_zones(&mut self, choice: &Choice) -> FailingZones {
+        let default = || match choice.gives_shares() {
+            true => self.settings.default_failing_zones,
+            false => FailingZones::Ignore,
+        };
+        match self.service.annotations.get(FAILING_ZONES) {
+            None | Some("") => default(),
+            Some("ignore") => FailingZones::Ignore,
+            Some("spill") if choice.gives_shares() => FailingZones::Spill,
+            Some("spill") => {
+                self.note(FAILING_ZONES, "spill", Reason::FailingZonesUnused);
+                FailingZones::Ignore
+            }
+            Some(value) => {
+                let default = default();
+                let meant = closest(value, ["spill", "ignore"]).map(str::to_owned);
+                self.note_meant(FAILING_ZONES, value, Reason::FailingZonesUnknown, meant);
+                default
             }
         }
     }

@@ -1,13 +1,13 @@
 //! The annotations of a Service that request routing, and keys that were probably meant to be one of them.
 
 use zonewise_common::keys::{
-    DEMAND, DOMAIN, ENDPOINT_WEIGHT, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
-    TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
+    DEMAND, DOMAIN, ENDPOINT_WEIGHT, FAILING_ZONES, PADDING, ROUTING_PREFERENCE,
+    STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
 use zonewise_common::similar::closest;
 
 /// All of them.
-pub const ROUTING_KEYS: [&str; 8] = [
+pub const ROUTING_KEYS: [&str; 9] = [
     TOPOLOGY_MODE,
     TOPOLOGY_AWARE_HINTS,
     SUBSETTING,
@@ -16,6 +16,7 @@ pub const ROUTING_KEYS: [&str; 8] = [
     PADDING,
     DEMAND,
     ENDPOINT_WEIGHT,
+    FAILING_ZONES,
 ];
 
 /// Domains under which these keys are looked for by mistake, besides our own. Under other domains the same names mean
@@ -71,6 +72,7 @@ mod tests {
             ("zonewise.dev/paddin", true, Some(PADDING)),
             ("zonewise.dev/demands", true, Some(DEMAND)),
             ("zonewise.dev/endpoint-weights", true, Some(ENDPOINT_WEIGHT)),
+            ("zonewise.dev/failing-zone", true, Some(FAILING_ZONES)),
             ("zonewise.dev/unheard-of", true, None),
             ("service.kubernetes.io/topology-aware-hint", true, Some(TOPOLOGY_AWARE_HINTS)),
             ("service.kubernetes.io/subsetting", true, Some(SUBSETTING)),

@@ -8,7 +8,7 @@ use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::heuristics::ParseError;
 use zonewise_topology::heuristics::local_subset::LocalSubset;
 
-use crate::requested::{self, Approach, Choice, Consumers, Demand, Request};
+use crate::requested::{self, Approach, Choice, Consumers, Demand, FailingZones, Request};
 
 /// The value of the managed-by label on slices of the reference (`ControllerName` in
 /// `pkg/controller/endpointslice/endpointslice_controller.go`). It is the default here too, so that
@@ -39,6 +39,8 @@ pub struct Settings {
     pub default_subsetting: String,
     /// What the shares of zones are taken from for Services that do not say it.
     pub default_demand: Demand,
+    /// What happens with failing zones of Services that do not say it.
+    pub default_failing_zones: FailingZones,
     /// The built-in heuristics and those of the configuration file.
     pub library: Library,
     /// When a Service gets a fresh decision although nothing forces one.
@@ -143,6 +145,7 @@ impl Default for Settings {
             default_preference: "Default".into(),
             default_subsetting: "Random".into(),
             default_demand: Demand::default(),
+            default_failing_zones: FailingZones::default(),
             library: Library::default(),
             settling: Settling::default(),
         }

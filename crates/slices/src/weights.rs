@@ -11,6 +11,9 @@
 //! their number, nothing else changes when it is the sum of their weights. Inside a zone, all endpoints get the same:
 //! zone shares say which zone, and no proxy is told more.
 //!
+//! Likewise, the endpoints of a zone that fails count for a part of what they would count for otherwise, where a Service asks for
+//! that (`zonewise.dev/failing-zones: spill`): then the zone takes less, and more of it spills over to other zones.
+//!
 //! An endpoint without a request counts as much as the median of those that have one. So a Pod that was
 //! forgotten is neither spared nor flooded. If none has a request, all count the same.
 
@@ -19,6 +22,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use zonewise_common::keys::ENDPOINT_WEIGHT;
+use zonewise_common::name::Name;
 use zonewise_topology::capacity::Capacity;
 use zonewise_topology::region::Situation;
 
@@ -58,19 +62,21 @@ impl EndpointWeights {
     }
 }
 
-/// The weights of ready endpoints by zone, beside what the zones can send; `None` if no endpoint has a weight of its
-/// own.
-pub(crate) fn situation(desired: &Desired<'_>, capacity: &Capacity) -> Option<Situation> {
-    let counted = || {
-        let endpoints = desired.endpoints.iter().enumerate();
-        let counts = |(index, endpoint): &(usize, &DesiredEndpoint<'_>)| {
-            endpoint.is_ready() && desired.is_unique(*index)
-        };
-        endpoints.filter(counts).map(|(_, endpoint)| endpoint)
+/// The ready endpoints of a Service.
+fn counted<'d, 'a>(desired: &'d Desired<'a>) -> impl Iterator<Item = &'d DesiredEndpoint<'a>> {
+    let endpoints = desired.endpoints.iter().enumerate();
+    let counts = |(index, endpoint): &(usize, &DesiredEndpoint<'_>)| {
+        endpoint.is_ready() && desired.is_unique(*index)
     };
-    let usual = median(counted().filter_map(DesiredEndpoint::cpu_request_milli).collect())?;
+    endpoints.filter(counts).map(|(_, endpoint)| endpoint)
+}
+
+/// What ready endpoints count for by the CPU that their Pods request, by zone, beside what the zones can send; `None` if
+/// no endpoint has a weight of its own.
+pub(crate) fn by_request(desired: &Desired<'_>, capacity: &Capacity) -> Option<Situation> {
+    let usual = median(counted(desired).filter_map(DesiredEndpoint::cpu_request_milli).collect())?;
     let (mut placed, mut unplaced) = (BTreeMap::<&str, u64>::new(), 0);
-    for endpoint in counted() {
+    for endpoint in counted(desired) {
         let weight = endpoint.cpu_request_milli().unwrap_or(usual);
         match endpoint.zone() {
             Some(zone) => *placed.entry(zone).or_default() += weight,
@@ -78,6 +84,22 @@ pub(crate) fn situation(desired: &Desired<'_>, capacity: &Capacity) -> Option<Si
         }
     }
     Some(Situation::sorted(capacity, placed.into_iter(), unplaced))
+}
+
+/// The same situation with the endpoints of some zones counting for so many percent. All numbers of endpoints are a
+/// hundred times as large then: heuristics look at their proportions.
+pub(crate) fn in_part(situation: &Situation, percents: &BTreeMap<Name, u8>) -> Option<Situation> {
+    let lowered = situation.names.iter().any(|name| percents.contains_key(&**name));
+    if !lowered {
+        return None;
+    }
+    let percent = |name: &str| u64::from(percents.get(name).copied().unwrap_or(100));
+    let mut counted = situation.clone();
+    counted.unplaced = counted.unplaced.saturating_mul(100);
+    for (name, zone) in counted.names.iter().zip(&mut counted.zones) {
+        zone.endpoints = zone.endpoints.saturating_mul(percent(name));
+    }
+    Some(counted)
 }
 
 /// The lower of the two in the middle, if their number is even.

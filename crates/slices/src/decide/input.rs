@@ -17,7 +17,7 @@ use zonewise_topology::settling::{Improvement, Quality};
 use zonewise_topology::zone_shares::ZoneShares;
 
 use crate::desired::{Desired, DesiredEndpoint};
-use crate::node::Nodes;
+use crate::node::{MeasuredZones, Nodes};
 use crate::numbers::{InForce, Kinds, Traits, ZoneSets, zone_number};
 use crate::requested::{Choice, Consumers};
 use crate::slice::{Endpoint, Hints, Subset};
@@ -35,6 +35,8 @@ pub(crate) struct HeuristicInput<'a> {
     pub(super) situation: Situation,
     /// The same with endpoints that count for the CPU that their Pods request; `None` where all count the same.
     pub(super) weighted: Option<Situation>,
+    /// The same with zones whose endpoints count in part, because they fail; `None` where all count in full.
+    in_part: Option<Situation>,
     desired: &'a Desired<'a>,
     stored: &'a Stored<'a>,
     nodes: &'a Nodes,
@@ -55,12 +57,18 @@ impl<'a> HeuristicInput<'a> {
         desired: &'a Desired<'a>,
         stored: &'a Stored<'a>,
         nodes: &'a Nodes,
-        capacity: &Capacity,
+        measured: Option<&MeasuredZones>,
     ) -> Self {
+        let capacity = nodes.capacity(choice.consumers(), measured);
         let input = Self::new(desired, stored, nodes, capacity, choice.consumers());
         let is_weighted = matches!(choice, Choice::WeightedShares(_));
-        let weighted = is_weighted.then(|| weights::situation(desired, capacity)).flatten();
-        Self { weighted, ..input }
+        let weighted = is_weighted.then(|| weights::by_request(desired, capacity)).flatten();
+        let measured = measured.filter(|_| choice.gives_shares());
+        let in_part = measured.and_then(|measured| {
+            let situation = weighted.as_ref().unwrap_or(&input.situation);
+            weights::in_part(situation, measured.percents())
+        });
+        Self { weighted, in_part, ..input }
     }
 
     fn new(
@@ -93,13 +101,13 @@ impl<'a> HeuristicInput<'a> {
         };
         let placed: Vec<hints::Kind> = kinds.list.iter().map(kind).collect();
         let previous = previous(&situation, &placed, &sets);
-        let weighted = None;
-        Self { situation, weighted, desired, stored, nodes, kinds, placed, sets, previous }
+        let (weighted, in_part) = (None, None);
+        Self { situation, weighted, in_part, desired, stored, nodes, kinds, placed, sets, previous }
     }
 
     /// The numbers that decide: with weights where endpoints have some.
     pub(super) fn deciding(&self) -> &Situation {
-        self.weighted.as_ref().unwrap_or(&self.situation)
+        self.in_part.as_ref().or(self.weighted.as_ref()).unwrap_or(&self.situation)
     }
 
     /// Runs a heuristic on the numbers that decide.

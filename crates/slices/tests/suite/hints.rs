@@ -266,6 +266,8 @@ fn every_code_about_requests_is_reached() {
     reached.extend(notes(&[("zonewise.dev/demand", "guessed")], |_| {}));
     reached.extend(notes(&[("zonewise.dev/endpoint-weight", "guessed")], |_| {}));
     reached.extend(notes(&[("zonewise.dev/endpoint-weight", "cpu-request")], |_| {}));
+    reached.extend(notes(&[("zonewise.dev/failing-zones", "guessed")], |_| {}));
+    reached.extend(notes(&[("zonewise.dev/failing-zones", "spill")], |_| {}));
     reached.extend(notes(&[("zonewise.dev/padding", "1")], |cluster| {
         cluster.service["metadata"]["labels"][MODE] = "Auto".into();
     }));
@@ -281,6 +283,8 @@ fn every_code_about_requests_is_reached() {
         Code::DemandUnknown,
         Code::EndpointWeightUnknown,
         Code::EndpointWeightUnused,
+        Code::FailingZonesUnknown,
+        Code::FailingZonesUnused,
         Code::KeyUnknown,
         Code::KeyIsLabel,
         Code::ThresholdUnused,

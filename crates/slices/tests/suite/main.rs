@@ -4,6 +4,7 @@
 mod common;
 mod demand;
 mod evacuation;
+mod failing;
 mod guard;
 mod hints;
 mod incremental;

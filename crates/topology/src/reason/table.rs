@@ -167,6 +167,12 @@ define_reasons! {
         EndpointWeightUnused => Setting,
             "endpoints can count for the CPU that their Pods request only where zone shares are written",
             "set zonewise.dev/routing-preference to zonewise.dev/balanced where the zonewise proxy runs, or remove the key";
+        FailingZonesUnknown => Setting,
+            "the value of the failing-zones annotation is neither spill nor ignore",
+            "use spill or ignore";
+        FailingZonesUnused => Setting,
+            "a zone whose endpoints fail can count for less only where zone shares are written",
+            "set zonewise.dev/routing-preference to zonewise.dev/balanced where the zonewise proxy runs, or remove the key";
         OneRegionOnly => Fallback,
             "all nodes with capacity are in one region, so subsets of regions divide nothing",
             "nothing to do in a cluster of one region; to keep traffic in its zone, ask for subsets of zones or another heuristic";
@@ -234,6 +240,9 @@ define_reasons! {
         ZoneBeingEmptied => Setting,
             "a zone with endpoints of this Service is being emptied, so that other zones serve its clients",
             "nothing to do; `zonewise restore ZONE` gives the zone its traffic back";
+        ZoneFailing => Setting,
+            "connections to the endpoints of a zone fail more often than elsewhere, so that the zone counts for less and its traffic spills over earlier",
+            "find out why these endpoints refuse connections or do not answer although their Pods are ready; the zone counts in full again once they do";
         EvacuationMoving => InForce,
             "the zone is being emptied: new connections leave it step by step",
             NOTHING_TO_DO;

@@ -84,6 +84,8 @@ pub(crate) struct TestCluster {
     pub(crate) missing_cpu: MissingCpu,
     /// Measured shares of zones; empty where demand is not measured.
     pub(crate) measured: BTreeMap<String, f64>,
+    /// What the endpoints of zones count for, in percent, where they fail.
+    pub(crate) percents: BTreeMap<String, u8>,
     /// Zones that are being emptied.
     pub(crate) evacuations: Evacuations,
     serial: usize,
@@ -108,6 +110,7 @@ impl TestCluster {
             settings: Settings::default(),
             missing_cpu: MissingCpu::Refuse,
             measured: BTreeMap::new(),
+            percents: BTreeMap::new(),
             evacuations: Evacuations::default(),
             serial: 0,
         };
@@ -272,7 +275,9 @@ impl TestCluster {
     }
 
     fn measured_zones(&self, nodes: &Nodes) -> Option<MeasuredZones> {
-        (!self.measured.is_empty()).then(|| nodes.measured(|zone| self.measured.get(zone).copied()))
+        let is_known = !self.measured.is_empty() || !self.percents.is_empty();
+        let percents = self.percents.iter().map(|(zone, percent)| (zone.as_str().into(), *percent));
+        is_known.then(|| nodes.measured(|zone| self.measured.get(zone).copied()).counting(percents))
     }
 
     /// What emptying a zone would mean for the Service.
@@ -306,6 +311,7 @@ impl TestCluster {
         fresh.settings = self.settings.clone();
         fresh.missing_cpu = self.missing_cpu;
         fresh.measured = self.measured.clone();
+        fresh.percents = self.percents.clone();
         fresh.evacuations = self.evacuations.clone();
         fresh
     }
