@@ -32,7 +32,8 @@ use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::expression::LibraryError;
 
 pub use demand::{
-    DefaultDemand, DemandConfig, DemandFile, PrometheusConfig, PrometheusFile, Source,
+    DefaultDemand, DefaultFailingZones, DemandConfig, DemandFile, PrometheusConfig, PrometheusFile,
+    Source,
 };
 pub use fields::{
     CapacityFile, ClientConnection, File, GuardFile, LeaderElection, MissingCpuFile, SettlingFile,
@@ -211,7 +212,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use zonewise_common::duration::ConfigDuration;
-    use zonewise_slices::requested::Demand;
+    use zonewise_slices::requested::{Demand, FailingZones};
     use zonewise_slices::settings::Settling;
 
     use super::*;
@@ -267,6 +268,7 @@ mod tests {
             ("heuristics: [ { name: example.com/x, endpointZones: '[nothing]' } ]", "c.yaml:3:"),
             ("metricsAddress: nowhere", "c.yaml:3:"),
             ("demand: { source: guess }", "c.yaml:3:"),
+            ("demand: { failingZones: avoid }", "c.yaml:3:"),
             ("demand: { source: prometheus }", "`demand.prometheus.url` is missing"),
             ("demand: { prometheus: { url: 'http://p:9090' } }", "set it to prometheus"),
             (
@@ -343,6 +345,12 @@ mod tests {
         let default = |lines: &str| read(lines).unwrap().settings.default_demand;
         assert_eq!(default("demand: { source: proxies }"), Demand::Model);
         assert_eq!(default("demand: { source: proxies, default: measured }"), Demand::Measured);
+        let failing = |lines: &str| read(lines).unwrap().settings.default_failing_zones;
+        assert_eq!(failing("demand: { source: proxies }"), FailingZones::Ignore);
+        assert_eq!(
+            failing("demand: { source: proxies, failingZones: spill }"),
+            FailingZones::Spill
+        );
     }
 
     #[test]

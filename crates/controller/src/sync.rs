@@ -203,7 +203,7 @@ impl<L: IndexListener> Syncer<L> {
         // While a zone is being emptied nothing may be kept that is only good enough: the limit was computed for what a
         // fresh decision gives.
         let quiet = quiet || !nodes.evacuations.is_empty();
-        let measured = self.demand.zones_of(key, requested.demand, &nodes);
+        let measured = self.demand.zones_of(key, requested, &nodes);
         let input = Input {
             service: &objects.service,
             pods: &objects.pods,

@@ -10,6 +10,7 @@ use zonewise_cluster::api::{self, ApiError};
 use zonewise_common::keys::{COMPONENT, CONTROLLER};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{CONTROLLER_NAME, SYSTEM_NAMESPACE};
+use zonewise_demand::health::HealthState;
 use zonewise_demand::state::{State, StateError};
 
 /// The name of the ConfigMap, in [`SYSTEM_NAMESPACE`].
@@ -44,23 +45,46 @@ struct ConfigMap {
 #[serde(default)]
 struct Data {
     state: Option<String>,
+    failing: Option<String>,
 }
 
-/// The state in the ConfigMap, given as JSON; `None` if it has none.
+/// What is in the ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoredDemand {
+    /// The shares that are in force.
+    pub state: State,
+    /// What failing zones count for.
+    pub failing: HealthState,
+}
+
+/// What is stored, as text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredTexts {
+    /// The shares that are in force.
+    pub state: String,
+    /// What failing zones count for; `None` if all zones count in full. Programs of earlier releases do not read it.
+    pub failing: Option<String>,
+}
+
+/// What is in the ConfigMap, given as JSON; `None` if it has no state. What it says about failing zones is left out if it
+/// cannot be used: it is found out anew within a minute.
 ///
 /// # Errors
-/// If it has one that cannot be used.
-pub fn decode(config_map: &[u8]) -> Result<Option<State>, StateError> {
+/// If it has a state that cannot be used.
+pub fn decode(config_map: &[u8]) -> Result<Option<StoredDemand>, StateError> {
     let read: ConfigMap =
         serde_json::from_slice(config_map).map_err(|error| StateError::Shape(error.to_string()))?;
-    read.data.state.map(|text| State::decode(&text)).transpose()
+    let Some(state) = read.data.state else { return Ok(None) };
+    let failing = read.data.failing.and_then(|text| HealthState::decode(&text).ok());
+    let failing = failing.unwrap_or_default();
+    Ok(Some(StoredDemand { state: State::decode(&state)?, failing }))
 }
 
 /// Reads what is stored; `None` if nothing is.
 ///
 /// # Errors
 /// If it cannot be read, or is not what it should be.
-pub async fn read(client: &Client) -> Result<Option<State>, StoredDemandError> {
+pub async fn read(client: &Client) -> Result<Option<StoredDemand>, StoredDemandError> {
     match api::get(client, &path()).await {
         Ok(config_map) => Ok(decode(&config_map)?),
         Err(ApiError::NotFound(_)) => Ok(None),
@@ -68,11 +92,15 @@ pub async fn read(client: &Client) -> Result<Option<State>, StoredDemandError> {
     }
 }
 
-/// Stores a state as text.
+/// Stores what is in force.
 ///
 /// # Errors
 /// If the API server does not accept it.
-pub async fn write(client: &Client, state: &str) -> Result<(), ApiError> {
+pub async fn write(client: &Client, texts: &StoredTexts) -> Result<(), ApiError> {
+    let mut data = json!({"state": texts.state});
+    if let Some(failing) = &texts.failing {
+        data["failing"] = json!(failing);
+    }
     let config_map = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -81,7 +109,7 @@ pub async fn write(client: &Client, state: &str) -> Result<(), ApiError> {
             "namespace": SYSTEM_NAMESPACE,
             "labels": {COMPONENT: CONTROLLER},
         },
-        "data": {"state": state},
+        "data": data,
     });
     let path = format!("{}?fieldManager={MANAGER}&force=true", path());
     let body = config_map.to_string().into_bytes();
@@ -98,7 +126,12 @@ mod tests {
             assert_eq!(decode(text.as_bytes()), Ok(None), "{text}");
         }
         let empty = json!({"data": {"state": State::default().encode()}}).to_string();
-        assert_eq!(decode(empty.as_bytes()), Ok(Some(State::default())));
+        assert_eq!(decode(empty.as_bytes()), Ok(Some(StoredDemand::default())));
+        let state = State::default().encode();
+        for failing in ["{]".to_owned(), HealthState::default().encode()] {
+            let both = json!({"data": {"state": state, "failing": failing}}).to_string();
+            assert_eq!(decode(both.as_bytes()), Ok(Some(StoredDemand::default())), "{failing}");
+        }
         for text in ["", "{", r#"{"data":{"state":"{}"}}"#] {
             assert!(decode(text.as_bytes()).is_err(), "{text}");
         }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use zonewise_cluster::prometheus::Server;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_demand::queries::{Preset, Queries};
-use zonewise_slices::requested::Demand;
+use zonewise_slices::requested::{Demand, FailingZones};
 
 use super::{Compat, ConfigError, Mode};
 
@@ -32,6 +32,8 @@ pub struct DemandFile {
     pub source: Option<Source>,
     /// What Services without the annotation get: `model` or `measured`.
     pub default: Option<DefaultDemand>,
+    /// What happens with zones whose endpoints fail, of Services without the annotation: `ignore` or `spill`.
+    pub failing_zones: Option<DefaultFailingZones>,
     /// A file with a token for the audience `zonewise-demand`, with which proxies are asked.
     pub token_file: Option<PathBuf>,
     /// The Prometheus that is asked.
@@ -78,6 +80,26 @@ impl From<DefaultDemand> for Demand {
         match default {
             DefaultDemand::Model => Self::Model,
             DefaultDemand::Measured => Self::Measured,
+        }
+    }
+}
+
+/// What happens with zones whose endpoints fail, of Services without the annotation `zonewise.dev/failing-zones`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DefaultFailingZones {
+    /// They get what they would get otherwise.
+    #[default]
+    Ignore,
+    /// They count for less.
+    Spill,
+}
+
+impl From<DefaultFailingZones> for FailingZones {
+    fn from(default: DefaultFailingZones) -> Self {
+        match default {
+            DefaultFailingZones::Ignore => Self::Ignore,
+            DefaultFailingZones::Spill => Self::Spill,
         }
     }
 }
@@ -192,6 +214,7 @@ impl DemandFile {
         Self {
             source: flags.source.or(self.source),
             default: flags.default.or(self.default),
+            failing_zones: flags.failing_zones.or(self.failing_zones),
             token_file: flags.token_file.or(self.token_file),
             prometheus: flags.prometheus.or(self.prometheus),
         }

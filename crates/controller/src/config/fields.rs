@@ -376,7 +376,7 @@ impl File {
             );
             return Err(ConfigError::Settings(message));
         }
-        let demand = self.demand.and_then(|demand| demand.default);
+        let demand = self.demand.unwrap_or_default();
         let settings = Settings {
             managed_by,
             adopt: self.adopt_managed_by.unwrap_or_default().into_iter().map(Into::into).collect(),
@@ -387,7 +387,8 @@ impl File {
             default_preference: self.default_preference.unwrap_or(usual.default_preference),
             default_subsetting: self.default_subsetting.unwrap_or(usual.default_subsetting),
             settling: self.settling.unwrap_or_default().settling(),
-            default_demand: demand.unwrap_or_default().into(),
+            default_demand: demand.default.unwrap_or_default().into(),
+            default_failing_zones: demand.failing_zones.unwrap_or_default().into(),
             library,
         };
         settings.check().map_err(ConfigError::Settings)?;

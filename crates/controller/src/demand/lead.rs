@@ -1,6 +1,6 @@
 //! What the leader does about demand: goes on where the last one stopped, asks, decides, and stores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep, timeout};
 use zonewise_cluster::lease::Leadership;
 use zonewise_cluster::watch::Backoff;
 use zonewise_common::name::{Key, Name};
-use zonewise_inventory::demand::{self as stored, StoredDemandError};
+use zonewise_inventory::demand::{self as stored, StoredDemand, StoredDemandError, StoredTexts};
 use zonewise_inventory::follow::{IndexListener, WatchedIndex};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::ready::ReadyEndpoints;
-use zonewise_slices::requested::{self, requested_routing};
+use zonewise_slices::requested::{self, RequestedRouting, requested_routing};
 use zonewise_slices::settings::Settings;
 
 use super::Demand;
@@ -51,7 +51,7 @@ impl<L: IndexListener> Lead<'_, L> {
             read.map_or_else(|_| Err(late()), |read| read.map_err(|error| error.to_string()));
         match read {
             Ok(None) => {}
-            Ok(Some(state)) => self.demand.restore(state),
+            Ok(Some(stored)) => self.demand.restore(stored),
             Err(error) => {
                 tracing::warn!(error, "the stored demand is not used: it is measured anew");
             }
@@ -59,7 +59,7 @@ impl<L: IndexListener> Lead<'_, L> {
     }
 
     /// Tries again while the API server is not available.
-    async fn read(&self) -> Result<Option<zonewise_demand::state::State>, StoredDemandError> {
+    async fn read(&self) -> Result<Option<StoredDemand>, StoredDemandError> {
         let mut backoff = Backoff::default();
         loop {
             match stored::read(self.client).await {
@@ -112,8 +112,10 @@ impl<L: IndexListener> Lead<'_, L> {
         loop {
             sleep(self.config.period).await;
             let nodes = Arc::clone(&nodes.borrow());
-            let measured = self.measured_services();
-            changed(self.demand.decide(&nodes, &measured, &|service| self.endpoints(service)));
+            let Asking { measured, spilling } = self.asking_services();
+            let endpoints = |service: &Key| self.endpoints(service);
+            changed(self.demand.decide(&nodes, &measured, &endpoints));
+            changed(self.demand.decide_failing(spilling, &endpoints));
             self.demand.tell();
             if self.stored.lock().is_due(self.config.write_period) {
                 self.store().await;
@@ -136,29 +138,37 @@ impl<L: IndexListener> Lead<'_, L> {
         }
     }
 
-    /// The Services that ask for it.
-    fn measured_services(&self) -> Vec<String> {
+    /// The Services that ask for something that is measured.
+    fn asking_services(&self) -> Asking {
         let settings = Arc::clone(&self.settings.borrow());
-        let index = self.watched.index();
-        let measured = index.services().filter(|service| {
-            requested_routing(service, &settings).demand == requested::Demand::Measured
-        });
-        measured.map(|service| service.key()).collect()
+        let mut asking = Asking::default();
+        for service in self.watched.index().services() {
+            let RequestedRouting { demand, failing_zones, .. } =
+                requested_routing(service, &settings);
+            if demand == requested::Demand::Measured {
+                asking.measured.push(service.key());
+            }
+            if failing_zones == requested::FailingZones::Spill {
+                let key = (Name::clone(&service.namespace), Name::clone(&service.name));
+                asking.spilling.insert(key);
+            }
+        }
+        asking
     }
 
     /// Stores what is in force, if that has changed.
     async fn store(&self) {
-        let text = self.demand.encoded();
-        if text == self.stored.lock().text || !self.leadership.may_write() {
+        let texts = self.demand.encoded();
+        if texts == self.stored.lock().texts || !self.leadership.may_write() {
             return;
         }
-        let result = stored::write(self.client, &text).await;
+        let result = stored::write(self.client, &texts).await;
         let mut stored = self.stored.lock();
         stored.written = Some(Instant::now());
         let failed = std::mem::replace(&mut stored.failing, result.is_err());
         match result {
             Ok(()) => {
-                stored.text = text;
+                stored.texts = texts;
                 if failed {
                     tracing::info!("the demand that decisions use is stored again");
                 }
@@ -171,10 +181,19 @@ impl<L: IndexListener> Lead<'_, L> {
     }
 }
 
+/// The Services that ask for something that is measured.
+#[derive(Default)]
+struct Asking {
+    /// For shares by demand.
+    measured: Vec<String>,
+    /// For failing zones to count for less.
+    spilling: BTreeSet<Key>,
+}
+
 /// What is stored.
 #[derive(Default)]
 pub(crate) struct Stored {
-    text: String,
+    texts: StoredTexts,
     written: Option<Instant>,
     failing: bool,
 }

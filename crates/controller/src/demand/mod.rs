@@ -8,11 +8,13 @@
 //! ```
 //!
 //! Both sources are a [`Measuring`], and all arithmetic is in `zonewise_demand`. Only the leader asks and decides. What
-//! cannot be collected is left out: figures fade to the model then, and nothing else is harmed. While a zone is being
-//! emptied, the same answers of proxies say which connections fail, of all Services with endpoints in that zone.
+//! cannot be collected is left out: figures fade to the model then, and nothing else is harmed. The same answers of proxies
+//! say which connections fail: while a zone is being emptied, of all Services with endpoints in that zone; and of Services whose
+//! failing zones are to count for less ([`failing`]).
 
 mod ask;
 mod collect;
+mod failing;
 mod lead;
 mod prometheus;
 mod proxies;
@@ -30,11 +32,13 @@ use zonewise_demand::load::{Load, load};
 use zonewise_demand::shares::{Decision, ZoneDemand};
 use zonewise_demand::state::State;
 use zonewise_demand::{Figures, Millis};
+use zonewise_inventory::demand::{StoredDemand, StoredTexts};
 use zonewise_slices::node::{MeasuredZones, Node, Nodes};
-use zonewise_slices::requested;
+use zonewise_slices::requested::{self, RequestedRouting};
 use zonewise_telemetry::metrics::{Counter, Family, Kind, MetricError, Registry};
 
 use crate::config::Source;
+use failing::FailingZones;
 pub(crate) use lead::Lead;
 use prometheus::PrometheusRates;
 use proxies::ProxyCounts;
@@ -59,12 +63,16 @@ pub(crate) struct Demand {
     reasons: Mutex<BTreeMap<String, usize>>,
     loads: Mutex<Vec<ServiceLoad>>,
     watch: Mutex<Watch>,
+    failing: FailingZones,
 }
 
 /// The Services whose failed connections are watched, and what is known of them.
 #[derive(Default)]
 struct Watch {
-    services: BTreeSet<Key>,
+    /// Those with endpoints in zones that are being emptied.
+    evacuated: BTreeSet<Key>,
+    /// Those whose failing zones are to count for less.
+    spilling: BTreeSet<Key>,
     known: Option<(Instant, Arc<Failures>)>,
 }
 
@@ -110,6 +118,7 @@ impl Demand {
             reasons: Mutex::default(),
             loads: Mutex::default(),
             watch: Mutex::default(),
+            failing: FailingZones::default(),
         });
         demand.register(registry)?;
         Ok(demand)
@@ -140,6 +149,7 @@ impl Demand {
             },
         )?;
         self.register_loads(registry)?;
+        self.register_failing(registry)?;
         let demand = Arc::clone(self);
         registry.collect(
             "zonewise_demand_age_seconds",
@@ -194,6 +204,19 @@ impl Demand {
         Ok(())
     }
 
+    fn register_failing(self: &Arc<Self>, registry: &Registry) -> Result<(), MetricError> {
+        let demand = Arc::clone(self);
+        registry.collect(
+            "zonewise_failing_zone_percent",
+            "How many percent the endpoints of a zone count for; of zones that count for less because connections to them fail",
+            Kind::Gauge,
+            ["namespace", "service", "zone"],
+            move |samples| {
+                demand.failing.each(|labels, percent| samples.push(labels, percent.into()));
+            },
+        )
+    }
+
     fn measuring(&self) -> &dyn Measuring {
         match self.source {
             Source::Prometheus => &*self.prometheus,
@@ -201,26 +224,43 @@ impl Demand {
         }
     }
 
-    /// The zones with the shares that are in force for a Service that asks for this kind of demand; `None` where the model
-    /// is in force.
+    /// The zones with the shares that are in force for a Service, and with what their endpoints count for, as far as it asks
+    /// for that; `None` where the model is in force and all zones count in full.
     pub(crate) fn zones_of(
         &self,
         (namespace, name): &Key,
-        asked: requested::Demand,
+        asked: &RequestedRouting,
         nodes: &Nodes,
     ) -> Option<MeasuredZones> {
-        if asked != requested::Demand::Measured {
-            return None;
+        let service = format!("{namespace}/{name}");
+        let shares = match asked.demand {
+            requested::Demand::Model => None,
+            requested::Demand::Measured => self.measured(&service, nodes),
+        };
+        let percents = match asked.failing_zones {
+            requested::FailingZones::Ignore => None,
+            requested::FailingZones::Spill => self.failing.percents(&service),
+        };
+        match (shares, percents) {
+            (shares, None) => shares,
+            (shares, Some(percents)) => {
+                let zones = shares.unwrap_or_else(|| nodes.measured(|_| None));
+                Some(zones.counting(percents.into_iter()))
+            }
         }
+    }
+
+    fn measured(&self, service: &str, nodes: &Nodes) -> Option<MeasuredZones> {
         let state = self.state.lock();
-        let shares: BTreeMap<&Name, f64> = state.shares(&format!("{namespace}/{name}"))?.collect();
+        let shares: BTreeMap<&Name, f64> = state.shares(service)?.collect();
         Some(nodes.measured(|zone| shares.get(&Name::from(zone)).copied()))
     }
 
     /// Goes on with what the leader before has stored.
-    fn restore(&self, state: State) {
+    fn restore(&self, StoredDemand { state, failing }: StoredDemand) {
         tracing::info!(services = state.services().count(), "continuing with the stored demand");
         *self.state.lock() = state;
+        self.failing.restore(failing);
     }
 
     /// Says which nodes there are: what others report is not counted.
@@ -256,16 +296,32 @@ impl Demand {
         rewritten.filter_map(|(name, _)| key(&name)).collect()
     }
 
-    /// Has the failed connections to these Services watched, and to no others. No shares are decided for their sake.
+    /// Decides what the zones of these Services count for, by the connections that fail. Returns the Services for which
+    /// that has changed.
+    fn decide_failing(&self, services: BTreeSet<Key>, endpoints: &Endpoints<'_>) -> Vec<Key> {
+        let failures = self.failures();
+        let changed = self.failing.decide(&services, failures.as_deref(), endpoints);
+        self.watch_more(|watch| &mut watch.spilling, services);
+        changed
+    }
+
+    /// Has the failed connections to these Services watched while zones are being emptied. No shares are decided for their
+    /// sake.
     pub(crate) fn watch(&self, services: BTreeSet<Key>) {
+        self.watch_more(|watch| &mut watch.evacuated, services);
+    }
+
+    fn watch_more(&self, which: fn(&mut Watch) -> &mut BTreeSet<Key>, services: BTreeSet<Key>) {
         let mut watch = self.watch.lock();
-        if watch.services == services {
+        if *which(&mut watch) == services {
             return;
         }
+        *which(&mut watch) = services;
+        let all = watch.evacuated.union(&watch.spilling);
         let names: Vec<String> =
-            services.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+            all.map(|(namespace, name)| format!("{namespace}/{name}")).collect();
         self.measuring().figures(&mut |figures| figures.set_watched(&names));
-        *watch = Watch { services, known: None };
+        watch.known = None;
     }
 
     /// What fails of the connections to these Services; `None` where nobody counts that.
@@ -285,9 +341,9 @@ impl Demand {
         Some(known)
     }
 
-    /// What is in force, as text.
-    fn encoded(&self) -> String {
-        self.state.lock().encode()
+    /// What is in force, as text: shares, and what zones count for if some count for less.
+    fn encoded(&self) -> StoredTexts {
+        StoredTexts { state: self.state.lock().encode(), failing: self.failing.encoded() }
     }
 
     /// Says in the log what gives no figures.

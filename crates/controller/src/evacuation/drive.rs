@@ -22,7 +22,7 @@ use zonewise_inventory::follow::{IndexListener, WatchedIndex};
 use zonewise_slices::evacuation::{Prospect, Survey, is_written};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::Input;
-use zonewise_slices::requested::{RequestedRouting, requested_routing};
+use zonewise_slices::requested::requested_routing;
 use zonewise_slices::settings::Settings;
 
 use super::StoredEvacuations;
@@ -198,8 +198,9 @@ impl<L: IndexListener> Driver<L> {
             })
         };
         let Some((pods, slices, service)) = objects else { return };
-        let RequestedRouting { choice, demand, .. } = requested_routing(&service, &view.settings);
-        let measured = self.demand.zones_of(key, demand, &view.now);
+        let requested = requested_routing(&service, &view.settings);
+        let choice = &requested.choice;
+        let measured = self.demand.zones_of(key, &requested, &view.now);
         let input = |nodes| Input {
             service: &service,
             pods: &pods,
@@ -210,14 +211,13 @@ impl<L: IndexListener> Driver<L> {
             populated: false,
             quiet: false,
         };
-        let prospect =
-            Prospect::of(&input(&view.in_use), &input(&view.emptied), &choice, view.zone);
+        let prospect = Prospect::of(&input(&view.in_use), &input(&view.emptied), choice, view.zone);
         let Some(prospect) = prospect else { return };
         seen.survey.add(&service, prospect);
         if let Some(watch) = &mut seen.watch {
             watch.add(&service.key(), view.zone);
         }
-        seen.unwritten += u64::from(!is_written(&input(&view.now), &choice, view.zone));
+        seen.unwritten += u64::from(!is_written(&input(&view.now), choice, view.zone));
         let versions = slices.iter().map(|slice| version_number(&slice.resource_version));
         // Where endpoints stay, nothing was written for the sake of the zone.
         if prospect.kept.is_none() {

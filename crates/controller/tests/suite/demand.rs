@@ -161,7 +161,7 @@ async fn stored_shares(cluster: &Cluster) -> Result<BTreeMap<String, f64>, Strin
     Ok(shares.map(|(zone, share)| (zone.to_string(), 100.0 * share)).collect())
 }
 
-async fn zone_shares(cluster: &Cluster) -> Vec<Value> {
+pub(crate) async fn zone_shares(cluster: &Cluster) -> Vec<Value> {
     let slices = slices(cluster, "shop", "web").await;
     slices
         .iter()

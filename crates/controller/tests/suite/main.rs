@@ -10,6 +10,7 @@ mod differential;
 mod evacuation;
 mod events;
 mod expressions;
+mod failing;
 mod faults;
 mod guard;
 mod live;

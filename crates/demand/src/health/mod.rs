@@ -11,7 +11,7 @@
 //!
 //! **Elsewhere** is the zone with the smallest part that fails, of those with enough connections. If all zones fail alike, the
 //! cause is not in a zone, and nothing is moved. A zone fails *clearly* more often if it is [`CLEARLY`] above that, [`TIMES`] as
-//! much, and more than chance explains ([`CHANCE`] standard deviations).
+//! much, and more than chance explains ([`CHANCE_OF_FAILURES`] standard deviations).
 //!
 //! **Worse at once, better slowly.** A zone that fails is followed within a minute. What was seen of its failures fades slowly
 //! ([`FADE`]), a zone is raised at most once in [`RAISE_EVERY`], and a Service whose zones had to be changed often lately (fewer
@@ -51,7 +51,7 @@ pub const STILL: f64 = 0.02;
 pub const TIMES: f64 = 2.0;
 
 /// A difference below so many standard deviations is taken for chance.
-pub const CHANCE: f64 = 3.0;
+pub const CHANCE_OF_FAILURES: f64 = 3.0;
 
 /// A zone of whose connections so many more fail than elsewhere counts for the least.
 pub const WORST: f64 = 0.5;
@@ -258,7 +258,9 @@ fn compare(zones: &mut BTreeMap<Name, Zone>, elapsed: f64) {
 fn is_clear(zone: &Zone, part: f64, best: &Zone, least: f64) -> bool {
     let all = (zone.failed + best.failed) / (zone.connections + best.connections);
     let deviation = (all * (1.0 - all) * (1.0 / zone.connections + 1.0 / best.connections)).sqrt();
-    zone.failed >= FEWEST_FAILED && part >= TIMES * least && part - least > CHANCE * deviation
+    zone.failed >= FEWEST_FAILED
+        && part >= TIMES * least
+        && part - least > CHANCE_OF_FAILURES * deviation
 }
 
 impl Zone {

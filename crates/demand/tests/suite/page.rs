@@ -1,5 +1,9 @@
 //! docs/demand.md has the constants as they are.
 
+use zonewise_demand::health::{
+    CHANCE_OF_FAILURES, CLEARLY, FADE, FEWEST, FEWEST_FAILED, LEAST, LEAST_CHANGE, LOWER_BY,
+    MEMORY, MOST_GROWTH, RAISE_BY, RAISE_EVERY, STILL, TIMES, WORST,
+};
 use zonewise_demand::plausible::{CONNECTIONS_PER_CORE, MOST_OF_ONE_NODE};
 use zonewise_demand::shares::{
     CHANCE, CHANGE_PER_SECOND, ENOUGH, FAST, FLOOR, LEAST_STEP, MOST_SECONDS, OLD, PRIOR, RESTLESS,
@@ -27,6 +31,21 @@ fn the_page_has_the_constants_as_they_are() {
         ("HOLD", HOLD),
         ("CONNECTIONS_PER_CORE", CONNECTIONS_PER_CORE),
         ("MOST_OF_ONE_NODE", MOST_OF_ONE_NODE),
+        ("CLEARLY", CLEARLY),
+        ("STILL", STILL),
+        ("TIMES", TIMES),
+        ("CHANCE_OF_FAILURES", CHANCE_OF_FAILURES),
+        ("WORST", WORST),
+        ("LEAST", LEAST.into()),
+        ("FEWEST", FEWEST),
+        ("FEWEST_FAILED", FEWEST_FAILED),
+        ("MEMORY", MEMORY),
+        ("FADE", FADE),
+        ("LOWER_BY", LOWER_BY.into()),
+        ("RAISE_BY", RAISE_BY.into()),
+        ("RAISE_EVERY", RAISE_EVERY),
+        ("LEAST_CHANGE", LEAST_CHANGE.into()),
+        ("MOST_GROWTH", MOST_GROWTH),
     ];
     let page = include_str!("../../../../docs/demand.md");
     for (name, value) in constants {

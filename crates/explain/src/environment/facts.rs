@@ -199,7 +199,7 @@ impl StoredDemand {
         let metadata = &value["metadata"];
         let own = metadata["name"] == demand::NAME && metadata["namespace"] == SYSTEM_NAMESPACE;
         own.then(|| demand::decode(value.to_string().as_bytes()).ok().flatten())
-            .map(|state| state.as_ref().map(Self::from).unwrap_or_default())
+            .map(|stored| stored.map(|stored| Self::from(&stored.state)).unwrap_or_default())
     }
 
     /// How many Services have measured shares in force.

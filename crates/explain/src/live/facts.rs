@@ -27,7 +27,7 @@ pub async fn facts(client: &Client) -> Facts {
             .ok()
             .flatten()
             .as_ref()
-            .map(Into::into)
+            .map(|stored| (&stored.state).into())
             .unwrap_or_default(),
         ..Facts::of_cluster()
     }
