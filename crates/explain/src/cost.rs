@@ -4,16 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use thiserror::Error;
 
 use crate::overview::Cost;
+use crate::tariffs::Tariff;
 
 /// The price per gigabyte, and how much traffic Services have.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
-    /// The price of a GB that crosses zones, both directions together.
-    pub per_gb: f64,
+    /// What is paid. All that crosses zones is priced as traffic between zones of a region.
+    pub tariff: Tariff,
     /// GB per month of each Service that is not in `bytes`; `None` if that is not known.
     pub gb: Option<f64>,
     /// Bytes per month, by Service.
@@ -33,28 +33,6 @@ pub struct Measured {
 
 /// The seconds of a month: a twelfth of 365.25 days.
 pub(crate) const SECONDS_PER_MONTH: f64 = 2_629_800.0;
-
-/// What a provider asks for a gigabyte, both directions together.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Tariff {
-    /// Whose it is.
-    #[serde(skip)]
-    pub name: &'static str,
-    /// Within a zone.
-    pub same_zone: f64,
-    /// Between zones of a region.
-    pub cross_zone: f64,
-    /// Between regions.
-    pub cross_region: f64,
-}
-
-/// List prices in dollars. They change, and differ between regions: docs/cost.md says how to give your own.
-pub const PROVIDERS: [Tariff; 3] = [
-    Tariff { name: "aws", same_zone: 0.0, cross_zone: 0.02, cross_region: 0.02 },
-    Tariff { name: "azure", same_zone: 0.0, cross_zone: 0.0, cross_region: 0.02 },
-    Tariff { name: "gcp", same_zone: 0.0, cross_zone: 0.01, cross_region: 0.02 },
-];
 
 /// A tariff, and the regions of zones.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,19 +56,7 @@ impl Pricing {
 
     /// What so many bytes per second cost in a month.
     pub(crate) fn per_month(&self, from: &str, to: &str, bytes: f64) -> f64 {
-        self.per_gb(from, to) * bytes * SECONDS_PER_MONTH / BYTES_PER_GB
-    }
-}
-
-impl Tariff {
-    /// The same price for whatever crosses zones.
-    pub fn flat(per_gb: f64) -> Self {
-        Self { name: "given", same_zone: 0.0, cross_zone: per_gb, cross_region: per_gb }
-    }
-
-    /// The list prices of a provider.
-    pub fn of(provider: &str) -> Option<Self> {
-        PROVIDERS.into_iter().find(|tariff| tariff.name == provider)
+        self.per_gb(from, to) * bytes * SECONDS_PER_MONTH / self.tariff.bytes_per_gb
     }
 }
 
@@ -104,29 +70,37 @@ pub struct Crossing {
     pub best: Option<f64>,
 }
 
-/// Why the file of `--bytes` cannot be used.
+/// A line of a file that cannot be used, and why.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{file}: line {line}: {message}")]
-pub struct BytesError {
+pub struct LineError {
     file: String,
     line: usize,
     message: String,
 }
 
-/// Providers bill by decimal gigabytes.
-const BYTES_PER_GB: f64 = 1e9;
+impl LineError {
+    pub(crate) fn new(file: &str, line: usize, message: String) -> Self {
+        Self { file: file.into(), line, message }
+    }
+}
 
 impl Prices {
+    /// Prices by a tariff; how much traffic there is, is not known yet.
+    pub fn new(tariff: Tariff) -> Self {
+        Self { tariff, gb: None, bytes: BTreeMap::new(), measured: Measured::default() }
+    }
+
     /// Reads lines of `namespace/service,bytes`. A header line is skipped.
     ///
     /// # Errors
     /// Names the first line that cannot be used.
-    pub fn read_bytes(file: &str, text: &str) -> Result<BTreeMap<String, f64>, BytesError> {
+    pub fn read_bytes(file: &str, text: &str) -> Result<BTreeMap<String, f64>, LineError> {
         let mut bytes = BTreeMap::new();
         let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
             let line = line.trim_start_matches('\u{feff}');
-            let wrong = |message: String| BytesError { file: file.into(), line: number, message };
+            let wrong = |message| LineError::new(file, number, message);
             let (service, amount) = line.rsplit_once(',').ok_or_else(|| {
                 wrong(format!("invalid line `{line}` (example: shop/web,1500000000)"))
             })?;
@@ -148,13 +122,13 @@ impl Prices {
         let measured = self.measured.services.get(service);
         let measured = measured.map(|(bytes, _)| bytes * SECONDS_PER_MONTH);
         let bytes = measured.or_else(|| self.bytes.get(service).copied());
-        bytes.map(|bytes| bytes / BYTES_PER_GB).or(self.gb)
+        bytes.map(|bytes| bytes / self.tariff.bytes_per_gb).or(self.gb)
     }
 
     /// The cost of a Service; `None` if its traffic is not known, or how much of it stays in its zone, or could.
     pub fn cost(&self, service: &str, crossing: Crossing) -> Option<Cost> {
         let gb = self.gb(service)?;
-        let paid = |part: f64| gb * (1.0 - part).max(0.0) * self.per_gb;
+        let paid = |part: f64| gb * (1.0 - part).max(0.0) * self.tariff.cross_zone;
         let measured = self.measured.services.get(service).map(|(_, in_zone)| *in_zone);
         let (now, best) = (measured.or(crossing.in_zone)?, crossing.best?);
         Some(Cost { gb, now: paid(now), best: paid(best.max(now)) })

@@ -37,12 +37,13 @@ mod shell_quote;
 mod slice_names;
 mod snapshot;
 mod suggestions;
+mod tariffs;
 pub mod top;
 mod unmanaged;
 mod verdict;
 pub mod what_if;
 
-pub use cost::{Crossing, Measured, PROVIDERS, Prices, Pricing, Tariff};
+pub use cost::{Crossing, LineError, Measured, Prices, Pricing};
 pub use environment::{Environment, ProxyKind};
 pub use evacuation::{EvacuationCheck, ServiceCheck, evacuation_check};
 pub use explanation::{Depth, Explanation, Note, explain};
@@ -53,6 +54,7 @@ pub use route::{RefusedFrontend, RouteLine, route_lines};
 pub use service_kind::ServiceKind;
 pub use shell_quote::shell_quote;
 pub use snapshot::{Concerned, Remarks, Snapshot, SnapshotBuilder};
+pub use tariffs::{LIST_PRICES, Tariff};
 pub use unmanaged::{Unmanaged, unmanaged};
 pub use verdict::{State, Verdict};
 

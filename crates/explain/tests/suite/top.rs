@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use zonewise_explain::top::flows::{self, FlowsError};
 use zonewise_explain::top::{Basis, Endpoints, Flow, Flows, Top, TopBy, sort_top, top};
-use zonewise_explain::{PROVIDERS, Pricing, Tariff};
+use zonewise_explain::{LIST_PRICES, Pricing, Tariff};
 
 fn flow(service: &str, from: &str, to: &str, connections: f64, bytes: Option<f64>) -> Flow {
     Flow { service: service.into(), from: from.into(), to: to.into(), connections, bytes }
@@ -75,7 +75,7 @@ fn without_bytes_connections_are_counted_and_nothing_is_priced() {
 fn prices_depend_on_the_regions_of_both_ends() {
     let regions =
         [("a", "eu"), ("b", "eu"), ("x", "us")].map(|(zone, region)| (zone.into(), region.into()));
-    let tariff = Tariff { name: "", same_zone: 0.001, cross_zone: 0.01, cross_region: 0.09 };
+    let tariff = Tariff { same_zone: 0.001, cross_region: 0.09, ..Tariff::flat(0.01) };
     let pricing = Pricing { tariff, regions: regions.into() };
     let rows = [
         ("a", "a", 0.001),
@@ -125,9 +125,48 @@ fn services_are_sorted_by_what_is_asked_for() {
 #[test]
 fn the_page_has_the_prices_of_the_program() {
     let page = include_str!("../../../../docs/cost.md");
-    for Tariff { name, same_zone, cross_zone, cross_region } in PROVIDERS {
-        let line = format!("| `{name}` | {same_zone:.2} | {cross_zone:.2} | {cross_region:.2} |");
-        assert!(page.contains(&line), "docs/cost.md has no line {line}");
+    assert!(
+        page.contains(LIST_PRICES),
+        "docs/cost.md does not show crates/explain/src/tariffs.csv"
+    );
+}
+
+#[test]
+fn a_gigabyte_is_what_the_provider_bills() {
+    let tariffs = Tariff::read("list", LIST_PRICES).unwrap();
+    let billed = tariffs.iter().map(|tariff| (&*tariff.name, tariff.bytes_per_gb));
+    assert_eq!(
+        billed.collect::<Vec<_>>(),
+        [("aws", 1_073_741_824.0), ("azure", 1e9), ("gcp", 1_073_741_824.0)]
+    );
+    let flows = || all(vec![flow("shop/web", "a", "b", 1.0, Some(1000.0))]);
+    let cost = |tariff: &Tariff| {
+        let pricing = Pricing { tariff: tariff.clone(), regions: BTreeMap::new() };
+        top(flows(), &Endpoints::new(), Some(&pricing)).cost_per_month.unwrap()
+    };
+    // A month has 2,629,800 seconds.
+    assert!((cost(&tariffs[0]) - 2_629_800_000.0 / 1_073_741_824.0 * 0.02).abs() < 1e-9);
+    assert_eq!(cost(&tariffs[1]), 0.0);
+}
+
+#[test]
+fn a_table_of_prices_is_read_or_its_wrong_line_is_named() {
+    let mine = "# ours\nprovider,same_zone,cross_zone,cross_region\n\n mine , 0 ,0.005,\"0.01\"\n";
+    let tariff = Tariff { name: "mine".into(), cross_region: 0.01, ..Tariff::flat(0.005) };
+    assert_eq!(Tariff::read("mine.csv", mine), Ok(vec![tariff]));
+    let rows = [
+        ("", "mine.csv: line 1: no prices (example: mine,0,0.02,0.05,1000000000)"),
+        ("a,1\n", "mine.csv: line 1: 2 fields, where a name, three prices"),
+        (",1,1,1\n", "mine.csv: line 1: the name of the provider is missing"),
+        ("#\na,1,-1,1\n", "mine.csv: line 2: invalid price `-1`: use a number of at least 0"),
+        ("a,1,NaN,1\n", "invalid price `NaN`"),
+        ("a,1,1,inf\n", "invalid price `inf`"),
+        ("a,1,1,1,0\n", "invalid bytes of a GB `0`: use 1000000000 or 1073741824"),
+        ("a,1,1,1\na,2,2,2\n", "mine.csv: line 2: the prices of `a` are there twice"),
+    ];
+    for (text, expected) in rows {
+        let error = Tariff::read("mine.csv", text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text:?}: {error}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use zonewise_explain::what_if::{WhatIf, WhatIfAnswer, WhatIfError, options, what_if};
-use zonewise_explain::{Prices, Snapshot, SnapshotBuilder};
+use zonewise_explain::{Prices, Snapshot, SnapshotBuilder, Tariff};
 use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;
 
@@ -53,7 +53,7 @@ fn snapshot(objects: &[Value]) -> Snapshot {
 fn ask(objects: &[Value], question: &Value) -> Result<WhatIfAnswer, WhatIfError> {
     let snapshot = snapshot(objects);
     let service: Arc<Service> = snapshot.service(&("shop".into(), "web".into())).unwrap();
-    let prices = Prices { per_gb: 0.02, gb: Some(500.0), ..Prices::default() };
+    let prices = Prices { gb: Some(500.0), ..Prices::new(Tariff::flat(0.02)) };
     let question: WhatIf = serde_json::from_value(question.clone()).unwrap();
     what_if(&snapshot, &service, &planner(), Some(&prices), &question)
 }

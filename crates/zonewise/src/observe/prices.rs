@@ -1,7 +1,7 @@
 //! What traffic that crosses zones costs, on the command line.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ use clap::Args;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_common::similar::closest;
 use zonewise_explain::top::flows;
-use zonewise_explain::{Measured, PROVIDERS, Prices, Tariff};
+use zonewise_explain::{LIST_PRICES, Measured, Prices, Tariff};
 
 use super::measured::PrometheusFlags;
 use crate::args::Usage;
@@ -20,27 +20,62 @@ pub(crate) struct TariffFlags {
     /// Price of a GB that crosses zones, both directions together (0.02 for 2 cents)
     #[arg(long, value_name = "MONEY", value_parser = amount, allow_negative_numbers = true)]
     cost_per_gb: Option<f64>,
-    /// List prices of a provider instead: aws, azure or gcp
+    /// Prices of a provider instead: aws, azure or gcp, or a name in the file of --prices
     #[arg(long, value_name = "NAME", conflicts_with = "cost_per_gb")]
     provider: Option<String>,
+    /// CSV file with your own prices, in place of the list prices (docs/cost.md has the format)
+    #[arg(long, value_name = "FILE", conflicts_with = "cost_per_gb")]
+    prices: Option<PathBuf>,
 }
 
 impl TariffFlags {
     /// The tariff, if one is given.
-    pub(crate) fn tariff(&self) -> Result<Option<Tariff>, Usage> {
-        let Some(name) = &self.provider else { return Ok(self.cost_per_gb.map(Tariff::flat)) };
-        let names = PROVIDERS.map(|tariff| tariff.name);
-        let tariff = Tariff::of(name).ok_or_else(|| {
-            let meant = closest(name, names).map_or_else(
-                || format!("there are {}", names.join(", ")),
-                |meant| format!("did you mean {meant}?"),
-            );
-            Usage(format!(
-                "no prices of provider `{name}` are known; {meant}, or pass --cost-per-gb"
-            ))
-        });
-        tariff.map(Some)
+    pub(crate) fn tariff(&self) -> Result<Option<Tariff>> {
+        if self.provider.is_none() && self.prices.is_none() {
+            return Ok(self.cost_per_gb.map(Tariff::flat));
+        }
+        let tariffs = match &self.prices {
+            None => Tariff::read("the list prices", LIST_PRICES)?,
+            Some(file) => {
+                let (name, text) = read_text(file)?;
+                Tariff::read(&name, &text)?
+            }
+        };
+        Ok(Some(self.choose(tariffs)?))
     }
+
+    /// The tariff of the provider. A table with one line needs no name.
+    fn choose(&self, mut tariffs: Vec<Tariff>) -> Result<Tariff, Usage> {
+        let at = match &self.provider {
+            Some(provider) => tariffs.iter().position(|tariff| *tariff.name == **provider),
+            None => (tariffs.len() == 1).then_some(0),
+        };
+        if let Some(at) = at {
+            return Ok(tariffs.swap_remove(at));
+        }
+        let names: Vec<&str> = tariffs.iter().map(|tariff| &*tariff.name).collect();
+        Err(Usage(match &self.provider {
+            None => {
+                format!("--prices has several lines: pass --provider, one of {}", names.join(", "))
+            }
+            Some(provider) => {
+                let meant = closest(provider, names.iter().copied()).map_or_else(
+                    || format!("there are {}", names.join(", ")),
+                    |meant| format!("did you mean {meant}?"),
+                );
+                format!(
+                    "no prices of provider `{provider}` are known; {meant}, or pass --cost-per-gb or --prices"
+                )
+            }
+        }))
+    }
+}
+
+/// The name of a file for messages, and its text.
+fn read_text(file: &Path) -> Result<(String, String)> {
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+    Ok((name, text))
 }
 
 /// What a gigabyte costs, and how many gigabytes there are.
@@ -66,11 +101,11 @@ impl PriceFlags {
     pub(crate) fn prices(&self) -> Result<Option<Prices>> {
         let Some(tariff) = self.tariff_with_amounts()? else { return Ok(None) };
         let measured = measured(&self.prometheus, self.window.0)?;
-        Ok(Some(Prices { per_gb: tariff.cross_zone, gb: self.gb, bytes: self.bytes()?, measured }))
+        Ok(Some(Prices { tariff, gb: self.gb, bytes: self.bytes()?, measured }))
     }
 
     /// The tariff; refuses one without amounts, and amounts without one.
-    fn tariff_with_amounts(&self) -> Result<Option<Tariff>, Usage> {
+    fn tariff_with_amounts(&self) -> Result<Option<Tariff>> {
         let amounts = self.gb.is_some() || self.bytes.is_some() || self.prometheus.is_given();
         let message = match (self.tariff.tariff()?, amounts) {
             (Some(tariff), true) => return Ok(Some(tariff)),
@@ -80,16 +115,15 @@ impl PriceFlags {
                  measured"
             }
             (None, true) => {
-                "--gb, --bytes and --prometheus need a price: --cost-per-gb or --provider"
+                "--gb, --bytes and --prometheus need a price: --cost-per-gb, --provider or --prices"
             }
         };
-        Err(Usage(message.into()))
+        Err(Usage(message.into()).into())
     }
 
     fn bytes(&self) -> Result<BTreeMap<String, f64>> {
         let Some(file) = &self.bytes else { return Ok(Default::default()) };
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+        let (name, text) = read_text(file)?;
         Ok(Prices::read_bytes(&name, &text)?)
     }
 }

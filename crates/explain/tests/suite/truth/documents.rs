@@ -7,8 +7,8 @@ use zonewise_explain::environment::Component;
 use zonewise_explain::input::{self, Options};
 use zonewise_explain::screens::{self, Totals, Width};
 use zonewise_explain::{
-    Depth, Environment, Matrix, Planner, Prices, ProxyKind, Snapshot, SnapshotBuilder, explain,
-    matrices, matrices_of_nodes, overview, route_lines, unmanaged,
+    Depth, Environment, Matrix, Planner, Prices, ProxyKind, Snapshot, SnapshotBuilder, Tariff,
+    explain, matrices, matrices_of_nodes, overview, route_lines, unmanaged,
 };
 use zonewise_routing::FeatureGates;
 use zonewise_slices::service::Service;
@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     fn prices() -> Prices {
-        Prices { per_gb: PRICE, gb: Some(GB), ..Prices::default() }
+        Prices { gb: Some(GB), ..Prices::new(Tariff::flat(PRICE)) }
     }
 
     fn service(snapshot: &Snapshot) -> Arc<Service> {

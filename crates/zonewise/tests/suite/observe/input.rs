@@ -10,7 +10,7 @@ type Row = (&'static [&'static str], &'static str, i32, &'static str);
 
 const PLAN: &[&str] = &["plan", "-f", "-"];
 
-const ROWS: [Row; 32] = [
+const ROWS: [Row; 35] = [
     (PLAN, "", 1, "the input is empty"),
     (PLAN, "# nothing\n---\n", 1, "kubectl get nodes,pods,services,endpointslices -A -o yaml"),
     (PLAN, "kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", 1, "but 1 ConfigMap"),
@@ -82,6 +82,24 @@ const ROWS: [Row; 32] = [
     ),
     (&["explain", "-f", "examples/shop", "--cost-per-gb", "-1"], "", 2, "cost-per-gb"),
     (&["explain", "-f", "examples/shop", "--cost-per-gb", "1"], "", 2, "a price needs an amount"),
+    (
+        &["explain", "-f", "examples/shop", "--gb", "1", "--provider", "asw"],
+        "",
+        2,
+        "no prices of provider `asw` are known; did you mean aws?, or pass --cost-per-gb or --prices",
+    ),
+    (
+        &["explain", "-f", "examples/shop", "--gb", "1", "--prices", "no-such-file"],
+        "",
+        1,
+        "cannot read no-such-file",
+    ),
+    (
+        &["explain", "-f", "examples/shop", "--gb", "1", "--prices", "README.md"],
+        "",
+        1,
+        "README.md: line",
+    ),
     (&["explain"], "", 1, "pass --kubeconfig FILE"),
     (&["explain", "-f", "examples/shop", "-n", "shp"], "", 1, "did you mean `shop`?"),
     (&["explain", "-f", "examples/shop", "-n", "mars"], "", 1, "pass another one with -n, or -A"),
@@ -235,6 +253,31 @@ fn a_service_whose_traffic_is_not_known_costs_nothing_that_is_known() {
         .map(|line| line["service"].as_str().unwrap())
         .collect();
     assert_eq!(priced, ["shop/web"]);
+}
+
+#[test]
+fn prices_can_be_those_of_a_table_of_the_user() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let explain = |provider: &[&str]| {
+        let files = ["-f", "examples/shop", "-f", "examples/shop-slices.yaml"];
+        let asked = ["explain", "--prices", path, "--gb", "100", "-o", "json"];
+        run(&[&asked[..], provider, &files].concat())
+    };
+    let cost = |provider: &[&str]| {
+        let ran = explain(provider);
+        let document: serde_json::Value = serde_json::from_str(&ran.out).expect(&ran.err);
+        document["services"][0]["cost"]["now"].as_f64().unwrap()
+    };
+    std::fs::write(&file, "contract,0,0.5,1\n").unwrap();
+    let contract = cost(&[]);
+    assert!(contract > 0.0);
+    std::fs::write(&file, "contract,0,0.5,1\nlist,0,1,1\n").unwrap();
+    assert_eq!(cost(&["--provider", "contract"]), contract);
+    assert!((cost(&["--provider", "list"]) - 2.0 * contract).abs() < 1e-9);
+    let ran = explain(&[]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("pass --provider, one of contract, list"), "{}", ran.err);
 }
 
 #[test]
