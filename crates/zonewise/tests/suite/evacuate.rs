@@ -41,6 +41,9 @@ acts:
     do: [{evacuate: {zone: a, step: 4s}}]
     measure: 5s
     expect: {service: near, inZone: {atLeast: 60%, atMost: 68%}, overload: {atMost: 60%}}
+    beside:
+      - {service: balanced, overload: {atMost: 60%}}
+      - {service: plain, overload: {atMost: 60%}}
   - title: In use again
     do: [{giveBack: {zone: a}}]
     measure: 3s
