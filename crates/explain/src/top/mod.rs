@@ -234,7 +234,8 @@ fn of_service(
         crossing: crossing + 0.0,
         in_zone: (total > 0.0).then(|| 1.0 - crossing / total),
         best,
-        can_save: (crossing - least).max(0.0),
+        // Not `max(0.0)`: whether that gives 0 or -0 depends on the compiler, and they would be sorted differently.
+        can_save: if crossing > least { crossing - least } else { 0.0 },
         largest_crossing: largest
             .filter(|flow| basis.amount(flow) > 0.0)
             .map(|flow| (flow.from.clone(), flow.to.clone())),
