@@ -3,8 +3,9 @@
 
 use rustls::crypto::ring::default_provider;
 
-/// Characters of generated names: `alphanums` of apimachinery (pkg/util/rand), which has no vowels
-/// so that no words come out.
+/// Characters of generated names: `alphanums` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apimachinery/pkg/util/rand/rand.go>.
+/// There are no vowels, so that no words come out.
 const NAME_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 fn bytes<const N: usize>() -> [u8; N] {

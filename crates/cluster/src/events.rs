@@ -23,14 +23,15 @@ use zonewise_common::time::timestamp;
 
 use crate::api::{self, ApiError};
 
-/// How many events an object may have at once (client-go: `defaultSpamBurst`).
+/// How many events an object may have at once (client-go: `defaultSpamBurst` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/client-go/tools/record/events_cache.go>).
 const BURST: u32 = 25;
-/// The time after which an object may have one more event (client-go: `defaultSpamQPS`).
+/// The time after which an object may have one more event (`defaultSpamQPS` in the same file).
 const REFILL: Duration = Duration::from_secs(300);
 /// How many events may wait to be written. Further ones are dropped; callers count them.
 const QUEUE_SIZE: usize = 1024;
-/// How many events are remembered so that repetitions can be counted (client-go:
-/// `maxLruCacheEntries`).
+/// How many events are remembered so that repetitions can be counted (`maxLruCacheEntries`
+/// in the same file).
 const REMEMBERED: usize = 4096;
 
 /// The object that an event is about (`involvedObject` in the API).

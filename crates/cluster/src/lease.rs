@@ -70,7 +70,8 @@ pub use election::{Action, Answer, Election};
 pub use store::{ApiStore, LeaseStore, StoreError, api_store};
 
 /// The retry period is extended at random by up to this fraction, so that candidates that started
-/// together drift apart (client-go: `JitterFactor`, 1.2).
+/// together drift apart (client-go: `JitterFactor`, 1.2, in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/client-go/tools/leaderelection/leaderelection.go>).
 const JITTER: f64 = 0.2;
 
 /// Which Lease is used, the identity of this candidate, and the times of the election.

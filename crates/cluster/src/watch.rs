@@ -470,9 +470,12 @@ fn apply<L: WatchListener>(listener: &mut L, object: Encoded<'_>) -> Option<Key>
 
 /// How long the server keeps a watch open, plus up to a minute of jitter. Opening watches anew
 /// spreads clients over API servers again after one of them restarted. client-go's reflector uses
-/// 5 to 10 minutes.
+/// 5 to 10 minutes (`defaultMinWatchTimeout` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/client-go/tools/cache/reflector.go>).
 const WATCH_SECONDS: u64 = 300;
-/// A watch without any data for this long is given up. API servers send a bookmark every minute.
+/// A watch without any data for this long is given up. API servers send a bookmark every minute
+/// (`defaultBookmarkFrequency` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/storage/cacher/cacher.go>).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
 async fn watch<L: WatchListener>(

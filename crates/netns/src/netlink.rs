@@ -20,7 +20,8 @@ use netlink_sys::{Socket, SocketAddr};
 
 /// Length of `struct nlmsghdr`, which an error message repeats before its attributes.
 const NLMSG_HDRLEN: usize = 16;
-/// The attribute of an error message with the kernel's explanation (linux/netlink.h).
+/// The attribute of an error message with the kernel's explanation
+/// (<https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h>).
 const NLMSGERR_ATTR_MSG: u16 = 1;
 
 /// A socket for links, addresses and routes.

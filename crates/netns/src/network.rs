@@ -37,9 +37,11 @@ const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 const GATEWAY6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// Host number of the first pod of a node: real networks keep .1 for a gateway.
 const FIRST_POD: u8 = 2;
-/// Routing tables of clients start at this number, far from the kernel's own (253 to 255).
+/// Routing tables of clients start at this number, far from the kernel's own (253 to 255, `enum rt_class_t` in
+/// <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/rtnetlink.h>).
 const FIRST_CLIENT_TABLE: u32 = 1000;
-/// The longest interface name: `IFNAMSIZ` in linux/if.h, without the NUL byte.
+/// The longest interface name: `IFNAMSIZ` in <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/if.h>,
+/// without the NUL byte.
 const MAX_INTERFACE_NAME: usize = 15;
 
 /// Nodes, a fabric that connects them, pods on the nodes and clients outside the cluster.

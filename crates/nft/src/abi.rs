@@ -1,6 +1,7 @@
 //! The kernel's numbers for netlink and nftables, under the names they have in its headers.
 //!
-//! Each section names its header below `linux/`. The last section holds numbers of the `nft` program:
+//! Each section names its header below `linux/`
+//! (<https://github.com/torvalds/linux/tree/v6.12/include/uapi/linux>). The last section holds numbers of the `nft` program:
 //! the kernel stores them for it and does not look at them.
 
 // linux/netlink.h: messages

@@ -357,7 +357,8 @@ struct OpenMessage {
     list: usize,
 }
 
-/// The longest list of elements in bytes, below the limit of 65,535.
+/// The longest list of elements in bytes, below the 65,535 that fit into the length of an attribute (`nla_len` of
+/// `struct nlattr` in <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h>).
 const MAX_LIST_LEN: usize = 65_000;
 
 impl Elements<'_> {

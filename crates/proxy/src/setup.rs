@@ -108,7 +108,7 @@ impl fmt::Display for Incomplete {
 impl std::error::Error for Incomplete {}
 
 /// The largest conntrack table that is asked for, whatever is configured: `maxLimit` of kube-proxy
-/// (`pkg/proxy/conntrack/sysctls.go`).
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/proxy/conntrack/sysctls.go>).
 const MOST_CONNECTIONS: u64 = 1 << 20;
 
 const MAX: &str = "proc/sys/net/netfilter/nf_conntrack_max";

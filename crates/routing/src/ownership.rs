@@ -32,7 +32,8 @@ pub struct Protected {
 }
 
 impl Protected {
-    /// The port of the kubelet's API on every node.
+    /// The port of the kubelet's API on every node
+    /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/cluster/ports/ports.go>).
     pub const KUBELET_PORT: u16 = 10250;
 }
 

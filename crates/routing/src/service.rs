@@ -16,7 +16,8 @@ use crate::slice::parse_version;
 use crate::wire::{Meta, Text, name, port, values_by_key};
 
 /// How long a client keeps its endpoint with session affinity, unless the Service sets a time. The
-/// API server has the same default, `DefaultClientIPServiceAffinitySeconds`.
+/// API server has the same default, `DefaultClientIPServiceAffinitySeconds` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/api/core/v1/types.go>.
 const AFFINITY_SECONDS: u32 = 10_800;
 
 /// A Service, reduced to what a proxy needs.

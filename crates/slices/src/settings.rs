@@ -11,7 +11,7 @@ use zonewise_topology::heuristics::local_subset::LocalSubset;
 use crate::requested::{self, Approach, Choice, Consumers, Demand, FailingZones, Request};
 
 /// The value of the managed-by label on slices of the reference (`ControllerName` in
-/// `pkg/controller/endpointslice/endpointslice_controller.go`). It is the default here too, so that
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/controller/endpointslice/endpointslice_controller.go>). It is the default here too, so that
 /// either controller takes over the slices of the other without a write.
 pub const REFERENCE_MANAGED_BY: &str = "endpointslice-controller.k8s.io";
 

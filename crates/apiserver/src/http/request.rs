@@ -16,7 +16,8 @@ use crate::kubectl::reviews::Review;
 use crate::objects::kind::Kind;
 use crate::status::{FieldError, StatusError};
 
-/// `FieldManagerMaxLength` of apimachinery (pkg/apis/meta/v1/validation).
+/// `FieldManagerMaxLength` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apimachinery/pkg/apis/meta/v1/validation/validation.go>.
 const MAX_FIELD_MANAGER: usize = 128;
 
 /// What a path leads to.

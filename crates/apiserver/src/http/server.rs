@@ -52,7 +52,7 @@ use crate::store::{Compacted, WatchEvent};
 use crate::{Token, random};
 
 /// Bytes of a request body: kube-apiserver's `MaxRequestBodyBytes`
-/// (apiserver/pkg/server/config.go).
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/server/config.go>).
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// How much of a body that is too large is read before the response.
 const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
@@ -64,7 +64,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for open requests to end when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 /// Watches without `timeoutSeconds` end after this time, or up to twice as long: the default of
-/// kube-apiserver's `--min-request-timeout`.
+/// kube-apiserver's `--min-request-timeout` (`MinRequestTimeout` in the same file).
 const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// The longest time for which a watch may ask.
 const MAX_WATCH_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);

@@ -23,9 +23,11 @@ use crate::store::Object;
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 /// Namespaces that cannot be deleted: `immortalNamespaces` of the admission plugin
-/// NamespaceLifecycle (apiserver/pkg/admission/plugin/namespace/lifecycle).
+/// NamespaceLifecycle
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle/admission.go>).
 const PROTECTED_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
-/// For Pods that name none: `DefaultTerminationGracePeriodSeconds` (k8s.io/api/core/v1).
+/// For Pods that name none: `DefaultTerminationGracePeriodSeconds` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/api/core/v1/types.go>.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
 /// The body of a deletion, in the version of the deleted objects or in this one.

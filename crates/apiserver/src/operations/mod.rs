@@ -41,7 +41,8 @@ use crate::store::{Object, ObjectRef, Store};
 const NAMESPACES: GroupResource = ("", "namespaces");
 const SERVICES: GroupResource = ("", "services");
 const EVENTS: GroupResource = ("", "events");
-/// How long events are kept after their last write: the default of kube-apiserver's `--event-ttl`.
+/// How long events are kept after their last write: the default of kube-apiserver's `--event-ttl`
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/controlplane/apiserver/options/options.go>).
 const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// All objects, and what the server has to remember about them.

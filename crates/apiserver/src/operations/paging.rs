@@ -18,7 +18,8 @@ use crate::objects::kind::GroupResource;
 use crate::status::StatusError;
 use crate::store::{Compacted, Object, Objects, Store, range};
 
-/// The version of continue tokens, as in kube-apiserver (apiserver/pkg/storage/continue.go).
+/// The version of continue tokens, as in kube-apiserver
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/storage/continue.go>).
 const TOKEN_VERSION: &str = METADATA_V1;
 const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 const INCONSISTENT: &str = "The provided continue parameter is too old to display a consistent \

@@ -28,15 +28,18 @@ use crate::random;
 use crate::status::{FieldError, StatusError};
 use crate::store::Object;
 
-/// What kube-apiserver answers.
+/// What kube-apiserver answers
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/endpoints/handlers/negotiation/errors.go>).
 const MEDIA_TYPES: &str = "the body of the request was in an unknown format - accepted media types \
                            include: application/json, application/yaml, \
                            application/vnd.kubernetes.protobuf";
 /// Attempts to find a free name for `generateName`: `maxNameGenerationCreateAttempts` of
-/// kube-apiserver (apiserver/pkg/registry/generic/registry/store.go).
+/// kube-apiserver
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/registry/generic/registry/store.go>).
 const NAME_ATTEMPTS: usize = 8;
 /// Characters of `generateName` that are kept, so that the name has at most 63:
-/// `MaxGeneratedNameLength` of kube-apiserver (apiserver/pkg/storage/names/generate.go).
+/// `MaxGeneratedNameLength` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/storage/names/generate.go>.
 const MAX_NAME_PREFIX: usize = 58;
 
 /// The body of `/binding`, which is not stored.

@@ -35,7 +35,9 @@ use crate::worker::Worker;
 use super::enqueuer::ServiceEnqueuer;
 use super::{RunError, in_force, zones_changed};
 
-/// The component that events are reported by. It is the reference's, so that filters keep working.
+/// The component that events are reported by. It is the reference's
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/controller/endpointslice/endpointslice_controller.go>),
+/// so that filters keep working.
 const COMPONENT: &str = "endpoint-slice-controller";
 /// Changes of nodes within this time are handled together.
 const NODE_BATCH_PERIOD: Duration = Duration::from_millis(100);

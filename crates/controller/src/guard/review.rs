@@ -20,8 +20,9 @@ use zonewise_slices::guard::{PatchStep, ZoneAllocation};
 use zonewise_slices::settings::REFERENCE_MANAGED_BY as BUILT_IN;
 use zonewise_slices::slice::Slice;
 
-/// The most endpoints of a slice that the API server accepts (`maxEndpoints` in `pkg/apis/discovery/validation` of
-/// Kubernetes; the field's documentation in `discovery.k8s.io/v1` says the same).
+/// The most endpoints of a slice that the API server accepts (`maxEndpoints` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/apis/discovery/validation/validation.go>;
+/// the field's documentation in `discovery.k8s.io/v1` says the same).
 const MOST_ENDPOINTS: usize = 1000;
 
 /// What became of a review.

@@ -200,11 +200,13 @@ impl fmt::Display for CountBy {
     }
 }
 
-/// The least time between two syncs. kube-proxy waits a second, because its syncs are expensive. Here a
+/// The least time between two syncs. kube-proxy waits a second (in the same file as the default of
+/// [`SYNC_PERIOD`]), because its syncs are expensive. Here a
 /// change after a pause is synced at once, and a stream of changes up to 20 times a second.
 pub const MIN_SYNC_PERIOD: Duration = Duration::from_millis(50);
 
-/// The default of kube-proxy.
+/// The default of kube-proxy
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/proxy/apis/config/v1alpha1/defaults.go>).
 pub const SYNC_PERIOD: Duration = Duration::from_secs(30);
 
 /// How often the kernel's state is compared with what it should be.

@@ -356,6 +356,8 @@ struct Served {
     v6: Ipv6Addr,
 }
 
+/// The port is kube-proxy's (`ProxyHealthzPort` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/cluster/ports/ports.go>).
 const HEALTHZ: Served = Served {
     field: "healthzBindAddress (--healthz-bind-address)",
     port: 10256,

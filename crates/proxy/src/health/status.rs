@@ -179,7 +179,7 @@ impl Status {
     }
 }
 
-/// Go's zero time, which kube-proxy writes before the first update.
+/// Go's zero time (<https://pkg.go.dev/time#Time.IsZero>), which kube-proxy writes before the first update.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
 /// The fields of kube-proxy's answer, in its order (`pkg/proxy/healthcheck/proxy_health.go`), and one
@@ -212,7 +212,7 @@ impl FamilyBody {
 }
 
 /// The cluster autoscaler taints nodes that it is about to remove; `ToBeDeletedTaint` in kube-proxy
-/// (`pkg/proxy/healthcheck/proxy_health.go`).
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/proxy/healthcheck/proxy_health.go>).
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Whether load balancers should send traffic to a Node with these taints (their keys).

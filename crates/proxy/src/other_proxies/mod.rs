@@ -44,7 +44,8 @@ use zonewise_nft::{Family, Socket};
 
 pub use remove::{Removal, remove, remove_ours};
 
-/// The table of kube-proxy's nftables mode.
+/// The table of kube-proxy's nftables mode (`kubeProxyTable` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/proxy/nftables/proxier.go>).
 const TABLE: &str = "kube-proxy";
 /// Where its iptables mode has chains.
 const TABLES: [&str; 3] = ["nat", "filter", "mangle"];

@@ -11,7 +11,7 @@ use crate::status::StatusError;
 mod strategic;
 
 /// Operations of one JSON patch: `maxJSONPatchOperations` of kube-apiserver
-/// (apiserver/pkg/endpoints/handlers/patch.go).
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apiserver/pkg/endpoints/handlers/patch.go>).
 const MAX_OPERATIONS: usize = 10_000;
 /// Bytes that the `copy` operations of one JSON patch may add. Each can double the object, so a
 /// short patch could fill the memory. As many as a request body may have.

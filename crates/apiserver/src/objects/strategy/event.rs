@@ -9,8 +9,9 @@ use crate::objects::kind::Kind;
 use crate::objects::syntax;
 use crate::status::FieldError;
 
-/// Limits of kube-apiserver (pkg/apis/core/validation/events.go): reporter, action and reason, and
-/// the note.
+/// Limits of kube-apiserver
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/apis/core/validation/events.go>):
+/// reporter, action and reason, and the note.
 const MAX_NAME_BYTES: usize = 128;
 const MAX_NOTE_BYTES: usize = 1024;
 

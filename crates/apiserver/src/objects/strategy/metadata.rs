@@ -8,9 +8,11 @@ use crate::objects::kind::Kind;
 use crate::objects::syntax;
 use crate::status::FieldError;
 
-/// `TotalAnnotationSizeLimitB` of apimachinery (pkg/api/validation/objectmeta.go).
+/// `TotalAnnotationSizeLimitB` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/apimachinery/pkg/api/validation/objectmeta.go>.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
-/// Finalizers without a domain that Kubernetes accepts.
+/// Finalizers without a domain that Kubernetes accepts (`standardFinalizers` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/apis/core/helper/helpers.go>).
 const STANDARD_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
 /// Removes empty maps and lists, which Go leaves out.

@@ -10,7 +10,8 @@ use crate::objects::json::{default, items, list, text, texts};
 use crate::objects::syntax;
 use crate::status::FieldError;
 
-/// Limits of kube-apiserver (pkg/apis/discovery/validation/validation.go).
+/// Limits of kube-apiserver
+/// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/apis/discovery/validation/validation.go>).
 const MAX_ENDPOINTS: usize = 1000;
 const MAX_PORTS: usize = 20_000;
 const MAX_ADDRESSES: usize = 100;
