@@ -33,8 +33,8 @@ pub struct Protected {
     pub what: &'static str,
     /// The ClusterRole that allows to read it.
     pub role: &'static str,
-    /// Whom tokens must be meant for; `None` for the API server itself. A token for somebody else is of no use to whoever
-    /// gets hold of it here.
+    /// The audience that tokens must have; `None` for that of the API server itself. A token for another audience is
+    /// refused, so that one that is stolen elsewhere is of no use here.
     pub audience: Option<&'static str>,
     /// For how long a token that was admitted is not reviewed again. One that is withdrawn works for so long.
     pub admitted_for: Duration,
@@ -192,12 +192,12 @@ pub struct Reviewer {
     memory: Mutex<Memory>,
     rate: Mutex<ReviewRate>,
     permits: Semaphore,
-    /// Whether the log has told that the API server cannot be asked.
-    told: Mutex<bool>,
+    /// Whether the log says already that the API server cannot be asked.
+    logged: Mutex<bool>,
 }
 
 impl Reviewer {
-    /// A reviewer that knows nobody yet.
+    /// A reviewer that has admitted no client yet.
     pub fn new(client: Client, page: Protected) -> Self {
         Self {
             client,
@@ -205,7 +205,7 @@ impl Reviewer {
             memory: Mutex::default(),
             rate: Mutex::new(ReviewRate::new(Instant::now())),
             permits: Semaphore::new(AT_ONCE),
-            told: Mutex::new(false),
+            logged: Mutex::new(false),
         }
     }
 
@@ -221,13 +221,13 @@ impl Reviewer {
         if !admitted_before && !self.rate.lock().allows(now) {
             return Err(Undecided::Busy);
         }
-        // A client that waits in vain says nothing about the API server: those before it find out, and tell.
+        // A client that waits in vain says nothing about the API server: the clients before it find out.
         let Ok(Ok(_permit)) = timeout(TURN, self.permits.acquire()).await else {
             return Err(Undecided::Busy);
         };
         let late = format!("no answer within {} s", LIMIT.as_secs());
         let verdict = timeout(LIMIT, self.review(token)).await.unwrap_or(Err(late));
-        self.tell(verdict.as_ref().err().map(String::as_str));
+        self.log_change(verdict.as_ref().err().map(String::as_str));
         let verdict = verdict.map_err(|_| Undecided::Unavailable)?;
         self.memory.lock().put(digest, verdict.clone(), Instant::now());
         Ok(verdict)
@@ -245,15 +245,15 @@ impl Reviewer {
     }
 
     /// Logs once that the API server cannot be asked, and once that it can again.
-    fn tell(&self, failure: Option<&str>) {
-        let told = std::mem::replace(&mut *self.told.lock(), failure.is_some());
+    fn log_change(&self, failure: Option<&str>) {
+        let logged = std::mem::replace(&mut *self.logged.lock(), failure.is_some());
         let what = self.page.what;
         match failure {
-            Some(error) if !told => tracing::warn!(
+            Some(error) if !logged => tracing::warn!(
                 error,
                 "no client gets {what}: the API server cannot be asked who may read them"
             ),
-            None if told => {
+            None if logged => {
                 tracing::info!("the API server answers reviews of tokens again; {what} are served");
             }
             _ => {}
@@ -436,7 +436,7 @@ mod tests {
         assert_eq!(requests.load(Ordering::SeqCst), 0);
     }
 
-    /// Who waits in vain for its turn is told to come again; that the API server does not answer is said, and logged,
+    /// A client that waits in vain for its turn is asked to come again; that the API server does not answer is said, and logged,
     /// by those that have asked it.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_waits_in_vain_says_nothing_about_the_api_server() {
@@ -453,8 +453,8 @@ mod tests {
         for asking in asking {
             assert_eq!(asking.await.unwrap(), Err(Undecided::Unavailable));
         }
-        assert!(*reviewer.told.lock());
+        assert!(*reviewer.logged.lock());
         assert_eq!(reviewer.verdict("good").await, Ok(Verdict::Allowed));
-        assert!(!*reviewer.told.lock());
+        assert!(!*reviewer.logged.lock());
     }
 }

@@ -166,7 +166,7 @@ pub trait WatchListener: Send {
     }
 
     /// The API server has older data than it had: its store was restored from a backup. Versions that were seen
-    /// before say nothing any more, and the same versions come again with other content. Whoever compares versions
+    /// before say nothing any more, and the same versions come again with other content. A listener that compares versions
     /// has to start anew.
     fn rewound(&mut self) {}
 
@@ -174,7 +174,7 @@ pub trait WatchListener: Send {
     fn health(&mut self, health: Result<(), &ApiError>);
 }
 
-/// Why a process ends whose listeners were told that the data is older than before.
+/// Why a process ends after [`Listener::rewound`]: the data is older than before.
 pub const REWOUND: &str = "the API server has older data than before: its store was restored from a backup; this \
     process ends and must be restarted, so that it keeps nothing that is no longer true";
 
@@ -529,7 +529,7 @@ fn handle<L: WatchListener>(
         return Err(format::unidentified(object));
     };
     // Versions of a watch grow. A server whose store was restored from a backup sends older ones, and one that is
-    // behind the others may; a list tells which of both it is.
+    // behind the others may; a list shows which of both it is.
     if (1..version_number(version)).contains(&at) {
         return Err(older(version, at));
     }

@@ -1,4 +1,4 @@
-//! The wall clock. All that asks for the time of day asks here, so that a simulation can tell it another one.
+//! The wall clock. All that asks for the time of day asks here, so that a simulation can set another one.
 
 use std::cell::RefCell;
 

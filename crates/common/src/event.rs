@@ -1,4 +1,4 @@
-//! Events: what the planner and the proxy tell people about a Service, and `cluster` writes.
+//! Events: what the planner and the proxy report about a Service, and `cluster` writes.
 
 /// An event on a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 //!                    ListBegins  items  ListEnds   DocumentEnds
 //! ```
 //!
-//! [`Scan`] tells where items begin and end, [`Cutter`] hands them over one by one. Every byte is
+//! [`Scan`] finds where items begin and end, [`Cutter`] hands them over one by one. Every byte is
 //! looked at once, and strings and depth are all that is understood: whether the text is JSON is for
 //! the parser of the items and of the rest to say.
 
@@ -67,7 +67,7 @@ enum Key {
 const ITEMS: &[u8] = b"items";
 
 impl Scan {
-    /// Goes on from `at`. Tells how far it came, how many lines ended on the way, and what it met.
+    /// Goes on from `at`. Returns how far it came, how many lines ended on the way, and what it met.
     pub fn next(&mut self, bytes: &[u8], at: usize) -> (usize, usize, Option<Event>) {
         let (mut at, mut lines) = (at, 0);
         while let Some(&byte) = bytes.get(at) {

@@ -5,7 +5,7 @@
 //!  api_group     API groups and versions of Kubernetes and of our own resources
 //!  media_type    the media types of requests to the API server
 //!  name          names, namespace and name together, unique ids
-//!  event         what people are told about a Service
+//!  event         what is reported about a Service, as an event
 //!  proxy_report  what each proxy reports to the controller, as a Lease
 //!  proxy_pages   ports, paths and metrics of proxies that other programs read
 //!  json_list     lists of objects, cut into items while they are read

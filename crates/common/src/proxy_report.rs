@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Proxies encode it, the leading controller decodes it, sets the condition `zonewise.dev/RoutingPreferenceReady` on
-//! Services, and asks the proxies for their counts where it is told to.
+//! Services, and asks the proxies for their counts where its configuration says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

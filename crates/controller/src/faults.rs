@@ -51,8 +51,8 @@ struct State {
     /// Until when all workers wait.
     paused: Option<Instant>,
     backoff: Backoff,
-    /// Whether the log has told why they wait.
-    told: bool,
+    /// Whether the log says already why they wait.
+    logged: bool,
     /// Namespaces in which writes have failed since the last sync that succeeded.
     failing: BTreeSet<Name>,
     namespaces: BTreeMap<Name, Namespace>,
@@ -131,7 +131,7 @@ impl Faults {
         state.namespaces.retain(|_, known| known.running > 0 || known.is_limited(now));
         match fault {
             Fault::None => {
-                (state.paused, state.told) = (None, false);
+                (state.paused, state.logged) = (None, false);
                 state.failing.clear();
                 state.backoff.reset();
                 None
@@ -152,7 +152,7 @@ impl State {
         }
         let delay = self.backoff.next();
         self.paused = Some(now + delay);
-        if std::mem::replace(&mut self.told, true) {
+        if std::mem::replace(&mut self.logged, true) {
             tracing::debug!(error, seconds = delay.as_secs_f64(), "all workers go on waiting");
         } else {
             tracing::warn!(

@@ -122,7 +122,7 @@ impl Proxies {
         let seen = match known {
             Some(known) if known.renewed == report.renewed => known.seen,
             Some(_) => now,
-            // The renewal may have been long ago: only the proxy's own clock can tell.
+            // The renewal may have been long ago: only the proxy's own clock can say how long.
             None => report.renewed.map_or(now, |renewed| renewed.as_millisecond().min(now)),
         };
         let readable =

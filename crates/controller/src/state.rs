@@ -38,7 +38,7 @@ pub(crate) struct ServiceState {
     /// Failed syncs since the last success.
     pub(crate) retries: u32,
     pub(crate) second_writer: SecondWriterDetector,
-    /// The addresses and ports that it asks for and does not get, as told last.
+    /// The addresses and ports that it asks for and does not get, as events said last.
     pub(crate) refused: Vec<(Frontend, Refusal)>,
     /// When its slices were last written.
     pub(crate) written: Option<Instant>,

@@ -1,4 +1,4 @@
-//! The conditions and events that tell people how the routing of a Service stands. They are written
+//! The conditions and events that show how the routing of a Service stands. They are written
 //! when something changes, not on every sync. Everything here is pure.
 
 use zonewise_common::event::{Event, EventType};

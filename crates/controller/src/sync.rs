@@ -356,7 +356,7 @@ impl<L: IndexListener> Syncer<L> {
         let conditions = self.conditions(key, service, requested, plan);
         let ignored = status::ignored_event(&conditions, &self.stored_conditions(key, service));
         self.write_conditions(key, service, conditions, progress).await?;
-        // After the write, so that an attempt that fails does not tell it twice.
+        // After the write, so that an attempt that fails does not lead to two events.
         self.emit(service, ignored.into_iter().collect());
         Ok(())
     }

@@ -112,13 +112,13 @@ impl<L: IndexListener> Worker<L> {
     }
 }
 
-/// Waits until a sync has ended or is slow. The latter is told, and if there are too many slow ones, one of them has to
+/// Waits until a sync has ended or is slow. A slow one is reported by `on_slow`, and if there are too many slow ones, one of them has to
 /// end as well.
 async fn wait(
     syncs: &mut Syncs,
     sync: Id,
     progress: &Progress,
-    tell: impl Fn(),
+    on_slow: impl Fn(),
 ) -> ControlFlow<()> {
     let mut slow = false;
     while !slow || syncs.len() > MOST_SLOW {
@@ -133,7 +133,7 @@ async fn wait(
             },
             () = progress.slow(), if !slow => {
                 slow = true;
-                tell();
+                on_slow();
             }
         }
     }

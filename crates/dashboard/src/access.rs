@@ -8,7 +8,7 @@
 //!                                                        or the answer of the last ten minutes
 //! ```
 //!
-//! What cannot be decided is refused, but for people whom the API server has admitted shortly before it failed: an
+//! What cannot be decided is refused, but for people that the API server has admitted shortly before it failed: an
 //! incident is when they need the page. Tokens are not kept, only digests of them, and nothing is stored in the browser.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +56,7 @@ impl Allowed {
 
 /// How it is decided who sees what.
 pub enum Access {
-    /// Whoever reaches the address sees everything: it is one of this machine.
+    /// Every client that reaches the address sees everything: it is one of this machine.
     Open,
     /// The API server is asked.
     Reviewed(Box<Reviewer>),

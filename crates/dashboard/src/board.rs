@@ -1,4 +1,4 @@
-//! The state of all Services as the page shows them, with versions, so that whoever has seen one version gets what has
+//! The state of all Services as the page shows them, with versions, so that a page that has seen one version gets what has
 //! changed since. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,7 +10,7 @@ use zonewise_explain::ServiceOverview;
 use crate::access::Allowed;
 use crate::history::{History, LONGEST, cut};
 
-/// Removed Services that are remembered by name. Whoever is behind those gets all lines anew.
+/// Removed Services that are remembered by name. A page that is behind those gets all lines anew.
 const MOST_REMOVED: usize = 4096;
 /// Names of Services that were looked at again without a change, in one message; beyond that all are meant.
 const MOST_TOUCHED: usize = 256;
@@ -87,7 +87,7 @@ pub(crate) struct Update {
 }
 
 impl Update {
-    /// Whether there is nothing to tell.
+    /// Whether nothing has changed.
     pub(crate) fn is_empty(&self) -> bool {
         let named = self.services.len() + self.removed.len() + self.touched.len();
         !self.complete && !self.touched_all && named == 0

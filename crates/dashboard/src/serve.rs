@@ -15,9 +15,9 @@ use crate::hub::Hub;
 
 /// Whom the page is for.
 pub enum Exposure {
-    /// Whoever is on this machine.
+    /// Everybody who is logged in to this machine.
     Loopback,
-    /// Whoever has a token of the cluster.
+    /// Everybody who has a token of the cluster.
     Network {
         /// The certificate.
         tls: Arc<Tls>,

@@ -1,4 +1,4 @@
-//! What an open page is told while it is open: lines of JSON, as things happen.
+//! What an open page is sent: lines of JSON, as things happen.
 //!
 //! ```text
 //!  {"kind":"Cluster", …}    the state of the cluster and of the connection to it

@@ -24,7 +24,7 @@ use crate::write::segment;
 /// The value of the label [`COMPONENT`] on bindings.
 pub(crate) const GUARD: &str = "guard";
 
-/// What tells one version of the policy, or of a binding, from another.
+/// What distinguishes one version of the policy, or of a binding, from another.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Version {

@@ -1,5 +1,5 @@
 //! The ranges that ClusterIPs come from, as the API server's ServiceCIDR objects say. Proxies refuse external IPs in
-//! them, whether a Service uses the address already or not, so whoever tells which addresses are refused reads them too.
+//! them, whether a Service uses the address already or not, so code that reports which addresses are refused reads them too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -102,17 +102,17 @@ const POLL: Duration = Duration::from_millis(25);
 const GUEST_CONNECTIONS: f64 = 30.0;
 
 impl Cluster {
-    /// Starts everything except connections to the Services. `tell` is called with each step.
+    /// Starts everything except connections to the Services. `progress` is called with each step.
     ///
     /// # Errors
     /// If something cannot be made. What was made until then is removed.
     pub(crate) async fn start(
         scenario: &Scenario,
         access: Access,
-        tell: &(dyn Fn(&str) + Send + Sync),
+        progress: &(dyn Fn(&str) + Send + Sync),
     ) -> anyhow::Result<Self> {
         let api = Api::new(Client::try_from(access.config.clone())?);
-        tell("network namespaces");
+        progress("network namespaces");
         let zones = scenario.cluster.zones.clone();
         let delay = scenario.cluster.delay.0;
         let names: Vec<String> = zones.iter().map(|zone| zone.name.clone()).collect();
@@ -123,7 +123,7 @@ impl Cluster {
         let network = Arc::new(Mutex::new(network));
         let kubelet = Kubelet::start(api.clone(), Arc::clone(&network), !access.lives_on);
         let traffic = Mutex::new(Traffic::new(scenario.services.len()));
-        tell("controller");
+        progress("controller");
         let counts = access.demand_token.is_some();
         let fabric = network.lock().fabric().clone();
         let controller = Some(controller(fabric, inside.clone(), access.demand_token)?);
@@ -145,11 +145,11 @@ impl Cluster {
             network,
             _relay: relay,
         };
-        cluster.populate(tell).await?;
+        cluster.populate(progress).await?;
         Ok(cluster)
     }
 
-    async fn populate(&self, tell: &(dyn Fn(&str) + Send + Sync)) -> anyhow::Result<()> {
+    async fn populate(&self, progress: &(dyn Fn(&str) + Send + Sync)) -> anyhow::Result<()> {
         match self.api.create("/api/v1/namespaces", &objects::system_namespace()).await {
             Err(ApiError::Refused(message)) if message.contains("already exists") => {}
             answer => {
@@ -157,14 +157,14 @@ impl Cluster {
                     .with_context(|| format!("cannot create the namespace {SYSTEM_NAMESPACE}"))?;
             }
         }
-        tell("nodes with their proxies");
+        progress("nodes with their proxies");
         for zone in &self.zones {
             for _ in 0..zone.nodes {
                 let node = self.add_node(&zone.name).await?;
                 self.start_client(&node).await?;
             }
         }
-        tell("Services and Pods");
+        progress("Services and Pods");
         for service in &self.services {
             self.api
                 .create(SERVICES, &objects::service(service))

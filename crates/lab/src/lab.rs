@@ -44,7 +44,7 @@ pub struct Options {
     pub pictures: Option<PathBuf>,
 }
 
-/// Is told about the progress of a lab.
+/// Shows the progress of a lab.
 pub trait ProgressListener: Send + Sync {
     /// A part of the cluster is being set up.
     fn doing(&self, what: &str);
@@ -59,7 +59,7 @@ pub trait ProgressListener: Send + Sync {
 /// Runs a lab to its end, or until `quit`. Everything is cleaned up either way.
 ///
 /// # Errors
-/// If it cannot be set up, or the cluster does not do what it is told.
+/// If it cannot be set up, or a step of the scenario fails.
 pub async fn run(
     options: Options,
     directory: &LabDirectory,
@@ -100,10 +100,10 @@ async fn live(
 ) -> anyhow::Result<Summary> {
     let kubeconfig = options.api.clone().unwrap_or_else(|| directory.path().join(KUBECONFIG));
     let kubectl = format!("kubectl --kubeconfig={}", kubeconfig.display());
-    let tell = |what: &str| listener.doing(what);
+    let progress = |what: &str| listener.doing(what);
     let cluster = tokio::select! {
         () = quit.wait() => bail!("stopped before the cluster was up"),
-        cluster = Cluster::start(&options.scenario, access, &tell) => cluster?,
+        cluster = Cluster::start(&options.scenario, access, &progress) => cluster?,
     };
     directory.write(ZONES, &serde_json::to_string_pretty(&cluster.callers())?)?;
     directory.write(HOSTS, "127.0.0.1 localhost\n")?;

@@ -40,9 +40,9 @@ impl Page {
         let (messages, measured) = watch::channel(Arc::from(""));
         let origin = Origin::Cluster { client, name: "lab on this machine".into() };
         let (hub, mut tasks) = Hub::start(origin, view(), Some(measured));
-        tasks.spawn(tell(views, messages));
+        tasks.spawn(send_views(views, messages));
         let server = match serve(address, Arc::clone(&hub), Exposure::Loopback).await {
-            // Another lab or dashboard runs; the address is told.
+            // Another lab or dashboard runs; the address is shown.
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
                 serve(SocketAddr::new(address.ip(), 0), hub, Exposure::Loopback).await
             }
@@ -69,7 +69,7 @@ fn view() -> zonewise_dashboard::View {
 }
 
 /// Turns every view into a message.
-async fn tell(mut views: watch::Receiver<View>, messages: watch::Sender<Arc<str>>) {
+async fn send_views(mut views: watch::Receiver<View>, messages: watch::Sender<Arc<str>>) {
     loop {
         let text = serde_json::to_string(&Message::of(&views.borrow_and_update()));
         if let Ok(text) = text {

@@ -38,7 +38,7 @@ pub fn act_line(result: &ActResult) -> String {
     parts.push(format!("{} connections", grouped(result.connections)));
     parts.push(format!("{} failed", grouped(result.failed)));
     parts.extend(result.settled.map(|settled| format!("settled in {}", seconds(settled))));
-    parts.extend(failed(result).map(told));
+    parts.extend(failed(result).map(sentence));
     let (title, service) = (clean(&result.title), clean(&result.service));
     let service = if service.is_empty() { service } else { format!(" ({service})") };
     format!("{} {title}{service}: {}", mark(result.held()), parts.join(", "))
@@ -52,7 +52,7 @@ fn failed(act: &ActResult) -> impl Iterator<Item = &Expectation> {
     act.expectations.iter().filter(|expectation| !expectation.held)
 }
 
-fn told(expectation: &Expectation) -> String {
+fn sentence(expectation: &Expectation) -> String {
     clean(&expectation.sentence())
 }
 
@@ -87,7 +87,7 @@ fn acts(summary: &Summary) -> String {
 fn failures(summary: &Summary) -> String {
     let of_act = |act: &ActResult| {
         let title = clean(&act.title);
-        failed(act).map(|one| format!("✗ {title}: {}", told(one))).collect::<Vec<_>>()
+        failed(act).map(|one| format!("✗ {title}: {}", sentence(one))).collect::<Vec<_>>()
     };
     summary.acts.iter().flat_map(of_act).collect::<Vec<_>>().join("\n")
 }
@@ -125,9 +125,10 @@ fn totals(summary: &Summary) -> String {
 fn verdict(summary: &Summary) -> String {
     let failed = summary.acts.iter().flat_map(failed).count();
     let missing = summary.planned.saturating_sub(summary.played);
-    let told = [(failed, "expectation", "hold"), (missing, "act", "run")];
-    let told = told.into_iter().filter(|(count, ..)| *count > 0);
-    let told = told.map(|(count, thing, verb)| format!("{} did not {verb}", counted(count, thing)));
-    let told: Vec<String> = told.collect();
-    if told.is_empty() { "all expectations held".into() } else { told.join(", ") }
+    let lists = [(failed, "expectation", "hold"), (missing, "act", "run")];
+    let lists = lists.into_iter().filter(|(count, ..)| *count > 0);
+    let parts =
+        lists.map(|(count, thing, verb)| format!("{} did not {verb}", counted(count, thing)));
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { "all expectations held".into() } else { parts.join(", ") }
 }

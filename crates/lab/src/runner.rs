@@ -103,7 +103,7 @@ impl Runner {
     /// Runs all acts, or stops at `quit`. `ended` is called with the result of each act.
     ///
     /// # Errors
-    /// If the cluster does not do what it is told.
+    /// If a step of the scenario fails.
     pub(crate) async fn play(
         &self,
         quit: &Shutdown,

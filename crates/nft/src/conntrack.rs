@@ -1,4 +1,4 @@
-//! The kernel's connection tracking table: lists and deletes flows, and tells which have ended.
+//! The kernel's connection tracking table: lists and deletes flows, and reports which have ended.
 //!
 //! ```text
 //!   original: client:4711 ──► service:53        what the client sent
@@ -86,7 +86,7 @@ impl Unestablished {
     }
 }
 
-/// A netlink socket that the kernel tells about every flow that ends in this network namespace.
+/// A netlink socket on which the kernel reports every flow that ends in this network namespace.
 #[derive(Debug)]
 pub struct EndedFlows {
     link: Link,
@@ -106,8 +106,8 @@ impl EndedFlows {
         Self::over(Link::open()?, buffer)
     }
 
-    /// Calls `each` for flows that have ended, as far as the kernel has told, without waiting. It ends after about so many:
-    /// where flows end faster than they are read, there are always more. Flows of protocols without ports, and those
+    /// Calls `each` for flows that have ended, as far as the kernel has reported them, without waiting. It stops after
+    /// about `most`: where flows end faster than they are read, there are always more. Flows of protocols without ports, and those
     /// whose bytes were not counted, are left out.
     ///
     /// # Errors
@@ -146,8 +146,8 @@ impl EndedFlows {
         each: &mut dyn FnMut(&Message<'_>),
     ) -> io::Result<EndedRead> {
         let mut result = EndedRead { overruns: 0, more: true };
-        let mut told = 0;
-        while told < most {
+        let mut reported = 0;
+        while reported < most {
             match self.link.receive()? {
                 Received::Nothing => {
                     result.more = false;
@@ -156,7 +156,7 @@ impl EndedFlows {
                 Received::Overrun => result.overruns += 1,
                 Received::Messages(messages) => {
                     for message in messages {
-                        told += 1;
+                        reported += 1;
                         each(&message);
                     }
                 }
@@ -169,7 +169,7 @@ impl EndedFlows {
 /// How a reading of flows that have ended went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedRead {
-    /// How often the socket's buffer was full, so that the kernel could not tell.
+    /// How often the socket's buffer was full, so that reports were lost.
     pub overruns: u64,
     /// Whether there may be more to read.
     pub more: bool,
@@ -184,7 +184,7 @@ pub struct CarriedListing {
 
 impl CarriedListing {
     /// Calls `each` for the flows of the next portion, about a hundred; whether there are more. Protocols without ports,
-    /// flows whose bytes are not counted, and flows that are just ending are left out: their end is told.
+    /// flows whose bytes are not counted, and flows that are just ending are left out: their end is reported.
     ///
     /// # Errors
     /// The socket failed.
@@ -211,7 +211,7 @@ pub struct UnestablishedListing {
 
 impl UnestablishedListing {
     /// Calls `each` for the flows of the next portion; whether there are more. Flows that are just ending are left out:
-    /// their end is told.
+    /// their end is reported.
     ///
     /// # Errors
     /// The socket failed.
@@ -447,7 +447,7 @@ fn status(attributes: Attributes<'_>) -> u32 {
 }
 
 /// The flow in a message, if it is one of TCP whose destination was translated and that was never established. Older
-/// kernels list all flows, whatever was asked for, and flows that end are told all.
+/// kernels list all flows, whatever was asked for, and report the end of all.
 fn unestablished(message: &Message<'_>) -> Option<Unestablished> {
     let attributes = message.attributes();
     let status = status(attributes);

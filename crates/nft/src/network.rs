@@ -35,7 +35,7 @@ impl Network {
         self.link().map(Conntrack::over)
     }
 
-    /// Opens a socket that is told about flows that end, with room for so many bytes.
+    /// Opens a socket on which the kernel reports flows that end, with a buffer of so many bytes.
     ///
     /// # Errors
     /// As [`Network::socket`], or the process lacks `CAP_NET_ADMIN`.

@@ -215,10 +215,10 @@ fn is_missing(error: &io::Error) -> bool {
     })
 }
 
-/// A flow that cannot exist: nobody has the address 0.0.0.0.
+/// A flow that cannot exist: no machine has the address 0.0.0.0.
 fn no_flow() -> Flow {
-    let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let tuple = Tuple { src: nobody, dst: nobody, sport: 1, dport: 1 };
+    let unused = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let tuple = Tuple { src: unused, dst: unused, sport: 1, dport: 1 };
     Flow {
         protocol: 17,
         original: tuple,

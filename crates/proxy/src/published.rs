@@ -6,7 +6,7 @@
 //!                                             /metrics, /routes ◄── copies of pointers, at once ───┘
 //! ```
 //!
-//! Nobody holds its lock for longer than it takes to copy pointers, so that a page never waits for the
+//! No thread holds its lock for longer than it takes to copy pointers, so that a page never waits for the
 //! kernel, whatever the sync loop reads or writes there.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +102,7 @@ pub struct Published {
     elements: AtomicU64,
     /// Connections by Service and zone, as far as they have been read from the kernel.
     connections: Mutex<Ledger>,
-    /// Held by whoever reads, removes or replaces what counts by Service and zone.
+    /// Held by the code that reads, removes or replaces what counts by Service and zone.
     reading: Mutex<()>,
     /// Which Service has which address, where connections are counted by Service.
     owners: Mutex<Option<Owners>>,
@@ -213,7 +213,7 @@ impl Published {
             None => self.services.lock().remove(key),
         };
         let (before, published) = (before.as_deref(), published.as_deref());
-        tell(key, before, published);
+        log_budget(key, before, published);
         tell_left_out(key, before, published);
         if !has_same_frontends(before, published) {
             self.change_owners(key, before, published);
@@ -248,7 +248,11 @@ fn has_same_frontends(was: Option<&PublishedService>, is: Option<&PublishedServi
 }
 
 /// Logs that a Service has begun or ceased to lose something for its budget.
-fn tell((namespace, name): &Key, was: Option<&PublishedService>, is: Option<&PublishedService>) {
+fn log_budget(
+    (namespace, name): &Key,
+    was: Option<&PublishedService>,
+    is: Option<&PublishedService>,
+) {
     let lost = |known: Option<&PublishedService>| {
         let grant = known.and_then(|known| known.grant)?;
         Some((grant.weights, grant.extent == Extent::All))

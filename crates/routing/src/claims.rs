@@ -1,4 +1,4 @@
-//! The claims of all Services of a cluster, kept up to date one Service at a time: for those who tell people
+//! The claims of all Services of a cluster, kept up to date one Service at a time: for what tells people
 //! which claims have no effect. A proxy keeps them together with its rules.
 
 use std::collections::{BTreeMap, BTreeSet};

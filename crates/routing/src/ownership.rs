@@ -1,4 +1,4 @@
-//! Which Service has a frontend that several claim, and which claims nobody can win.
+//! Which Service has a frontend that several claim, and which claims no Service can win.
 //!
 //! ```text
 //!  claims on 10.96.0.10, UDP 53        rank                                     owner
@@ -53,7 +53,7 @@ pub struct Claim {
 pub enum Refusal {
     /// Another Service has the same frontend, with a claim of a higher rank.
     Outranked {
-        /// The Service that has it; `None` where that is not told.
+        /// The Service that has it; `None` where that is not shown.
         by: Option<Key>,
     },
     /// An external IP that is, or may become, the ClusterIP of another Service.
@@ -66,7 +66,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Leaves out the name of another Service, unless it may be told.
+    /// Leaves out the name of another Service, unless it may be shown.
     pub fn hide_owner_unless(&mut self, may_be_told: impl FnOnce(&Key) -> bool) {
         if let Self::Outranked { by } = self {
             *by = by.take().filter(may_be_told);

@@ -22,7 +22,7 @@
 //!
 //! **What is not moved** ([`Kept`]): headless Services, because clients look for single Pods there; Services that publish
 //! Pods that are not ready; Services whose clients use endpoints of their own node only; slices that are not ours;
-//! and endpoints that nobody outside the zone stands in for.
+//! and endpoints that none outside the zone can replace.
 //!
 //! **What is moved in one step, the last:** Services with session affinity, so that no client loses its session more than
 //! once; and routing whose share per zone does not follow the number of endpoints, because the endpoints that are left

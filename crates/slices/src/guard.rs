@@ -213,7 +213,7 @@ impl ZoneAllocation {
         admitted
     }
 
-    /// What turns a slice into [`admitted`](Self::admitted), as the policy and the webhook tell it the API server.
+    /// What turns a slice into [`admitted`](Self::admitted), as the policy and the webhook give it to the API server.
     pub fn patch(&self, slice: &Slice) -> Vec<PatchStep> {
         let admitted = self.admitted(slice).endpoints;
         let pairs = slice.endpoints.iter().zip(admitted).enumerate();

@@ -280,7 +280,7 @@ mod tests {
         b"POST /here HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\r\na";
     const SLOW: &[u8] = b"POST /here HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n";
 
-    /// Bounds without an end to waiting, so that whoever waits for a slow client waits for ever.
+    /// Bounds without an end to waiting, so that a server that waits for a slow client waits for ever.
     fn patient(connections: usize, per_client: usize) -> Bounds {
         let hour = Duration::from_secs(3600);
         let limits = Limits { connections, per_client, head: hour, ..BOUNDS.limits };

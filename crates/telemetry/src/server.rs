@@ -8,7 +8,8 @@
 //!
 //! One request per connection, few connections at once, and short timeouts: a slow client, or many that ask
 //! nothing, cannot keep the next probe out (see `connections.rs`). Where programs ask again and again, the connections of
-//! those that the guard admits are kept ([`serve_kept`]); whoever is refused has one request per connection all the same.
+//! those that access control admits are kept ([`serve_kept`]); clients that are refused have one request per connection all
+//! the same.
 
 use std::convert::Infallible;
 use std::io;
@@ -225,7 +226,7 @@ pub fn serve(listener: TcpListener, handler: impl PageHandler) -> io::Result<Ser
     serve_limited(listener, Pages { handler, protection: None }, LIMITS)
 }
 
-/// Serves pages to those alone whom the guard admits, and keeps their connections.
+/// Serves pages only to clients that access control admits, and keeps their connections.
 ///
 /// # Errors
 /// If the socket has no local address.

@@ -1,8 +1,8 @@
 //! The certificate of a server: from files, or one that it makes for itself.
 //!
 //! Files are looked at again once a minute, because certificates are replaced while the process runs. Those that cannot
-//! be used are told, and the certificate before stays in use. Whoever has one from elsewhere puts it in place himself
-//! ([`Tls::replace`]).
+//! be used are logged, and the certificate before stays in use. Code that gets certificates from elsewhere puts them in
+//! place with [`Tls::replace`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Tls {
         Ok(())
     }
 
-    /// The SHA-256 digest of the certificate in use, in DER, for clients that are told to accept no other.
+    /// The SHA-256 digest of the certificate in use, in DER, for clients that accept no other.
     pub fn fingerprint(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
         if let Some(certificate) = self.state.lock().chain.first() {
@@ -380,19 +380,19 @@ mod tests {
             Tls::new(Certificate::Files { certificate, key }).unwrap_err().to_string()
         };
         let missing = paths.0.with_extension("missing");
-        let told = error(&missing, &paths.1);
-        assert!(told.contains("tls.missing` has no certificate that can be read"), "{told}");
-        let told = error(&paths.0, &missing);
-        assert!(told.contains("tls.missing` has no private key that can be read"), "{told}");
-        let told = error(&paths.1, &paths.1);
+        let message = error(&missing, &paths.1);
+        assert!(message.contains("tls.missing` has no certificate that can be read"), "{message}");
+        let message = error(&paths.0, &missing);
+        assert!(message.contains("tls.missing` has no private key that can be read"), "{message}");
+        let message = error(&paths.1, &paths.1);
         assert!(
-            told.contains("tls.key` has no certificate that can be read: it has none"),
-            "{told}"
+            message.contains("tls.key` has no certificate that can be read: it has none"),
+            "{message}"
         );
         let (certificate, other) = (paths.0.with_extension("other"), paths.1.clone());
         write(&(certificate.clone(), paths.1.with_extension("unused")));
-        let told = error(&certificate, &other);
-        assert!(told.contains("cannot be used"), "{told}");
+        let message = error(&certificate, &other);
+        assert!(message.contains("cannot be used"), "{message}");
         std::fs::remove_dir_all(paths.0.parent().unwrap()).unwrap();
     }
 }

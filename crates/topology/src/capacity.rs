@@ -23,7 +23,7 @@ pub struct NodeCapacity<'a> {
     pub control_plane: bool,
 }
 
-/// What to do when a ready worker node does not tell its CPU. All nodes count as equal then; the
+/// What to do when a ready worker node does not report its CPU. All nodes count as equal then; the
 /// question is whether that is good enough to decide by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingCpu {

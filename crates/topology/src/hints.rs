@@ -60,12 +60,12 @@ impl Placement {
             *sizes.entry(kind.key()).or_insert(0) += kind.count;
         }
         let groups = || (0..).zip(allocation.groups());
-        let mut rooms = Rooms::new(allocation);
+        let mut free_places = FreePlaces::new(allocation);
         let mut waiting = vec![0; allocation.sources()];
         let mut enter = |(&(movable, serves, source), &count): (&(bool, u32, u32), &u64)| {
             let served = sets[serves as usize].as_slice();
             let serving = groups().filter(|(_, group)| allocation.zones_served(group) == served);
-            let queue = rooms.enter(serving.map(|(index, _)| index), source, count);
+            let queue = free_places.take(serving.map(|(index, _)| index), source, count);
             if movable && queue.missing > 0 {
                 waiting[source as usize] += queue.missing;
             }
@@ -74,7 +74,7 @@ impl Placement {
         let stay: Vec<Queue> = sizes.iter().map(&mut enter).collect();
         let others = (0..).zip(waiting).map(|(source, count)| {
             let own = groups().filter(|(_, group)| group.label == Label::Zone(source));
-            rooms.enter(own.chain(groups()).map(|(index, _)| index), source, count)
+            free_places.take(own.chain(groups()).map(|(index, _)| index), source, count)
         });
         let others = others.collect();
         let keys: Vec<_> = sizes.into_keys().collect();
@@ -138,21 +138,21 @@ impl Queue {
     }
 }
 
-/// How many endpoints of each source still find room in each group.
-struct Rooms {
+/// How many endpoints of each source each group can still take.
+struct FreePlaces {
     sources: usize,
     free: Vec<u64>,
 }
 
-impl Rooms {
+impl FreePlaces {
     fn new(allocation: &Allocation) -> Self {
         let (sources, groups) = (allocation.sources(), allocation.groups().len());
         let free = (0..groups).flat_map(|group| allocation.contents_of(group)).copied();
         Self { sources, free: free.collect() }
     }
 
-    /// Takes rooms for so many endpoints of a source, in the first of these groups that have some.
-    fn enter(&mut self, groups: impl Iterator<Item = u32>, source: u32, count: u64) -> Queue {
+    /// Takes places for so many endpoints of a source, in the first of these groups that have some.
+    fn take(&mut self, groups: impl Iterator<Item = u32>, source: u32, count: u64) -> Queue {
         let mut queue = Queue { places: Vec::new(), first: 0, missing: count };
         for group in groups {
             if queue.missing == 0 {

@@ -126,7 +126,7 @@ async fn present(
     Ok(())
 }
 
-/// Whom the page is for: this machine, or whoever has a token of the cluster.
+/// Who may see the page: everybody on this machine, or everybody with a token of the cluster.
 fn exposure(
     origin: &Origin,
     address: SocketAddr,

@@ -32,7 +32,7 @@ pub(crate) struct Known<'a> {
     pub(crate) users: &'a [Token],
 }
 
-/// Whom tokens are meant for that are meant for the API server.
+/// The audience of tokens for the API server.
 const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
 
 impl Review {

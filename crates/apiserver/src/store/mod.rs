@@ -11,7 +11,7 @@
 //! Keys are `namespace/name`, or `name` alone for cluster-scoped objects; their order is the order
 //! of lists. One resourceVersion counts for all resources. It starts at a number that no earlier
 //! server has reached, so a client that comes back with a resourceVersion of an earlier server is
-//! told that it has been compacted, and lists again.
+//! answered that it has been compacted, and lists again.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -174,7 +174,7 @@ impl Store {
             collection.bytes -= old.size;
             (collection.compacted, collection.dropped) = (old.version, old.version);
         }
-        // Without a watch that waits there is nobody to wake.
+        // Without a watch that waits there is none to wake.
         let _ = collection.changed.send(());
     }
 

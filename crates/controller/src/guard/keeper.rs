@@ -108,7 +108,7 @@ impl Policy {
         Self { limit, admission, written, writing }
     }
 
-    /// A place for a Service during its sync: its binding is written before the allocation that tells the keeper so.
+    /// A place for a Service during its sync: its binding is written before the allocation from which the keeper would know it.
     /// `None` if there is none. `in_force` has those of others; it is asked while no other sync is given a place.
     pub(crate) fn reserve(
         &self,
@@ -316,7 +316,7 @@ enum KeepError {
 }
 
 /// Logs what came of a look: whether something was written.
-fn tell(looked: Result<bool, KeepError>) {
+fn log_outcome(looked: Result<bool, KeepError>) {
     match looked {
         Ok(true) => tracing::info!(
             "the admission policy or webhook that puts hints into slices is installed"
@@ -348,7 +348,7 @@ impl Keeper {
                 sleep(IN_FORCE_AFTER).await;
                 changed();
             }
-            tell(looked);
+            log_outcome(looked);
             if is_placed && !is_tidy {
                 is_tidy = self.remove_other_admission().await;
             }

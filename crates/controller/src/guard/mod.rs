@@ -6,7 +6,7 @@
 //!                 │                   └─► touch slices ───────────────────► API server ◄── built-in controller
 //!                 └── slices as the policy left them ◄──────────────────────────┘
 //!  keeper ─► policy and bindings, again when somebody has removed or changed them
-//!  places ─► how many names of Services that is done for, and for whom
+//!  name_quota ─► for which names of Services that is done, where there are too many
 //! ```
 //!
 //! On API servers without such policies a webhook takes the policy's place (webhook.rs), and does the same.

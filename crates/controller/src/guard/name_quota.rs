@@ -5,12 +5,12 @@
 //!                              └─► yes, or it waits until a place is free
 //! ```
 //!
-//! Each name makes every write of a slice by the built-in controller cost a little more, whoever has it. So there is a
-//! limit for all, and a namespace takes another place only while it has fewer than are still free: one alone gets half
+//! Each name makes every write of a slice by the built-in controller cost a little more, in whichever namespace. So there is
+//! one limit for all, and a namespace takes another place only while it has fewer than are still free: one alone gets half
 //! of them, the next one half of the rest. So no namespace alone can take all. Several can: each takes half of what is left,
-//! and whoever may create namespaces without end, or has about ten of them where there are a thousand places, leaves
-//! none for the last. A name that has a place costs nothing more in a second namespace. Nobody loses a place because
-//! another one asks.
+//! and a tenant who may create any number of namespaces, or has about ten of them where there are a thousand places,
+//! leaves none for the last. A name that has a place costs nothing more in a second namespace. No Service loses its place
+//! because another one asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,7 +5,7 @@
 //!                                                                               └─► its ZoneAllocation, last
 //! ```
 //!
-//! ZoneAllocations alone do not tell what there is to remove: somebody may have deleted them all with their definition,
+//! ZoneAllocations alone do not show what there is to remove: somebody may have deleted them all with their definition,
 //! and Services that ask for what guard mode does not do have conditions and no ZoneAllocation.
 
 use std::collections::BTreeSet;

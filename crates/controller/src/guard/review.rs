@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Every answer allows the write. What cannot be read is written as it is, and so is a slice of more endpoints than the
-//! API server accepts: whoever reaches the webhook can send one.
+//! API server accepts: any program that reaches the webhook can send one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

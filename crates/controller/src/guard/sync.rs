@@ -29,7 +29,7 @@ use crate::progress::Progress;
 use crate::status::{self, Standing};
 use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
 
-/// So many touches in a row may leave slices without their hints before that is told: the API server learns of an
+/// So many touches in a row may leave slices without their hints before an event says so: the API server learns of an
 /// allocation a moment after it was written.
 const MAX_FRUITLESS_TOUCHES: u32 = 4;
 /// The delay before slices without their hints are touched again; it doubles up to …
@@ -338,7 +338,7 @@ impl<L: IndexListener> Syncer<L> {
     }
 
     /// Takes back what guard mode has written, in steps that can be repeated. The allocation goes last, because it is
-    /// what tells that there is something to take back.
+    /// what shows that there is something to take back.
     async fn give_back(
         &self,
         subject: &Subject<'_>,

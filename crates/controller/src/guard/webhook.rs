@@ -5,7 +5,7 @@
 //!  certificate ─► both serve with it; the leader tells the API server to accept it, in the webhook's configuration (keeper)
 //! ```
 //!
-//! Every replica answers, whoever leads: an answer needs nothing but the ZoneAllocations.
+//! Every replica answers, not only the leader: an answer needs nothing but the ZoneAllocations.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,7 +29,7 @@ fn on_stage(buffer: &mut Buffer, area: Rect, view: &View, act: &ActView) {
     };
     let inner = panel(buffer, area, &title, &phase);
     let room = inner.height.saturating_sub(1);
-    let lines = told(act, usize::from(inner.width), usize::from(room));
+    let lines = lines_of(act, usize::from(inner.width), usize::from(room));
     for (row, line) in (0..room).zip(lines) {
         put(buffer, inner, row, line);
     }
@@ -37,7 +37,7 @@ fn on_stage(buffer: &mut Buffer, area: Rect, view: &View, act: &ActView) {
 }
 
 /// What to look at and what is done, in at most this many lines.
-fn told(act: &ActView, width: usize, most: usize) -> Vec<Line<'static>> {
+fn lines_of(act: &ActView, width: usize, most: usize) -> Vec<Line<'static>> {
     let look = wrap(&clean(&act.look), width).into_iter().map(Line::raw);
     let mut lines: Vec<Line<'static>> = look.collect();
     let steps: Vec<Line<'static>> =
@@ -104,8 +104,8 @@ fn after(buffer: &mut Buffer, area: Rect, view: &View) {
     let held = view.ended.iter().filter(|act| act.held()).count();
     let verdict = format!("{held} of {} held.", counted(view.ended.len(), "act"));
     let failures = view.ended.iter().flat_map(|act| {
-        let told = |failure| format!("{}: {failure}", clean(&act.title));
-        ended::failures(act).map(told)
+        let line = |failure| format!("{}: {failure}", clean(&act.title));
+        ended::failures(act).map(line)
     });
     let width = usize::from(inner.width);
     let failures = failures.flat_map(|failure| wrap(&failure, width));

@@ -120,7 +120,7 @@ impl Call<'_> {
         self.messages.first().is_some_and(|first| first.kind >> 8 == abi::NFNL_SUBSYS_CTNETLINK)
     }
 
-    /// What it does, for people: equal messages one after the other are told once.
+    /// What it does, for people: equal messages one after the other are listed once, with their number.
     #[must_use]
     pub fn description(&self) -> String {
         let mut parts: Vec<(String, u32)> = Vec::new();
@@ -131,14 +131,14 @@ impl Call<'_> {
                 _ => parts.push((text, 1)),
             }
         }
-        let told = |(text, times): (String, u32)| match times {
+        let line = |(text, times): (String, u32)| match times {
             1 => text,
             times => format!("{text} ×{times}"),
         };
         let complete =
             self.messages.last().is_some_and(|last| last.kind == abi::NFNL_MSG_BATCH_END);
         let checked = if self.is_commit() && !complete { "check: " } else { "" };
-        format!("{checked}{}", parts.into_iter().map(told).collect::<Vec<_>>().join(", "))
+        format!("{checked}{}", parts.into_iter().map(line).collect::<Vec<_>>().join(", "))
     }
 }
 

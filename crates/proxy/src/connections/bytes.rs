@@ -10,7 +10,7 @@
 //! The first destination of a flow is the Service's address, and who answers is the endpoint. What a long flow has had
 //! counted is remembered until it ends. All of that is bounded: flows that are remembered by their number, reading by
 //! the time it takes, which is at most a hundredth of all time. A flow that is not remembered is counted when it ends.
-//! Where the buffer was full, flows are lost, and the number of times is told.
+//! Where the buffer was full, flows are lost, and a metric counts how often.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -116,7 +116,7 @@ pub struct Meter {
     network: Network,
     published: Arc<Published>,
     zone_names: ZoneNames,
-    /// Tells about flows that end; `None` until it is opened.
+    /// Reports flows that end; `None` until it is opened.
     ended: Option<EndedFlows>,
     read_all_at: Instant,
     /// Whether it is known what flows had carried before this process.
@@ -151,7 +151,7 @@ impl Meter {
         }
     }
 
-    /// Reads which flows have ended, and when it is time all others. A failure is told once, and the next attempt comes
+    /// Reads which flows have ended, and when it is time all others. A failure is logged once, and the next attempt comes
     /// after a pause.
     pub fn read(&mut self) {
         let now = Instant::now();
@@ -187,7 +187,7 @@ impl Meter {
         }
     }
 
-    /// Opens the socket that tells about flows that end, then reads all flows: none ends unseen in between.
+    /// Opens the socket that reports flows that end, then reads all flows: none ends unseen in between.
     fn begin(&mut self) -> io::Result<EndedFlows> {
         let mut ended = self.network.ended_flows(BUFFER)?;
         self.read_all(&mut ended)?;
@@ -268,7 +268,7 @@ impl Meter {
         }
     }
 
-    /// The kernel had no room so often to tell about flows that ended.
+    /// The socket's buffer was full so often, so that ends of flows were lost.
     fn add_lost_events(&mut self, times: u64) {
         if times == 0 {
             return;
@@ -277,7 +277,7 @@ impl Meter {
         if !std::mem::replace(&mut self.said, true) {
             tracing::warn!(
                 "flows end faster than they can be read, and the bytes of some are not counted: \
-                 zonewise_proxy_lost_flow_events_total tells how often"
+                 zonewise_proxy_lost_flow_events_total counts how often"
             );
         }
     }

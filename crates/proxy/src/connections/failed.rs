@@ -8,7 +8,7 @@
 //! ```
 //!
 //! * A connection is *refused* when the first thing that comes back is a reset: nothing listens at the endpoint. The kernel
-//!   forgets such a flow with the reset, so that no list has it; its end is told.
+//!   forgets such a flow with the reset, so that no list has it; the kernel reports its end.
 //! * It is *silent* when nothing came back for [`SILENT`]: the endpoint is gone, or something drops its packets. A client
 //!   sends its SYN again after one and after three seconds, so one that is answered late is not taken for one.
 //!
@@ -31,7 +31,7 @@ use crate::kernel::ZoneNames;
 use crate::published::Published;
 use crate::rules::layout::FAMILIES;
 
-/// How long nobody has answered a connection that is called silent.
+/// How long a connection must have had no answer to count as silent.
 pub const SILENT: Duration = Duration::from_secs(4);
 
 /// How often flows that are not established are listed, at most.
@@ -47,10 +47,10 @@ const BUFFER: usize = 8 << 20;
 /// where flows end faster than they are read.
 const MOST_READ: usize = 1 << 16;
 
-/// How many flows are remembered that nobody has answered: some 3 MiB.
+/// How many unanswered flows are remembered: some 3 MiB.
 const MOST_REMEMBERED: usize = 1 << 16;
 
-/// Flows that nobody has answered.
+/// Flows that have had no answer.
 #[derive(Debug, Default)]
 struct Memory {
     /// By hash of the flow.
@@ -69,7 +69,7 @@ struct Unanswered {
 }
 
 impl Memory {
-    /// A flow is there that nobody has answered; whether it counts now.
+    /// A flow is there that has had no answer; whether it counts now.
     fn unanswered(&mut self, flow: &Flow, now: Instant) -> bool {
         let (key, round) = (hash(flow), self.round);
         match self.flows.get_mut(&key) {
@@ -111,7 +111,7 @@ pub struct FailedConnections {
     network: Network,
     published: Arc<Published>,
     zone_names: ZoneNames,
-    /// Tells about flows that end; `None` until it is opened.
+    /// Reports flows that end; `None` until it is opened.
     ended: Option<EndedFlows>,
     list_at: Instant,
     memory: Memory,
@@ -143,8 +143,8 @@ impl FailedConnections {
         }
     }
 
-    /// Reads what was refused, and when it is time what nobody answers. A failure is told once, and the next attempt comes
-    /// after a pause.
+    /// Reads what was refused, and when it is time what has had no answer. A failure is logged once, and the next attempt
+    /// comes after a pause.
     pub fn read(&mut self) {
         let now = Instant::now();
         if !self.trouble.lets_try(now) {
@@ -154,7 +154,7 @@ impl FailedConnections {
         self.trouble.note(now, "connections that fail", read);
     }
 
-    /// Reads what was refused, and what nobody has answered by `now` too if asked for.
+    /// Reads what was refused, and if asked for also what has had no answer by `now`.
     ///
     /// # Errors
     /// If the kernel cannot be read. The next reading begins anew.
@@ -170,7 +170,7 @@ impl FailedConnections {
         Ok(())
     }
 
-    /// Opens the socket that tells about flows that end, then lists what is there.
+    /// Opens the socket that reports flows that end, then lists what is there.
     fn begin(&mut self, now: Instant) -> io::Result<()> {
         let ended = self.network.ended_flows(BUFFER)?;
         self.list(now)?;

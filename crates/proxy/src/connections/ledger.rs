@@ -9,7 +9,7 @@
 //!
 //! An address may belong to another Service tomorrow, and an element goes when no Service has its address. So sums are
 //! kept here, and the kernel's numbers are only compared with those of the last reading. In tables that an earlier
-//! process has left, the first reading is only what later ones are compared with: that process has told what it counted.
+//! process has left, the first reading is only what later ones are compared with: that process has reported what it counted.
 //!
 //! A sum stays for as long as its Service exists, whatever becomes of the zone, so that no total ever becomes less.
 //! There are at most [`MOST_SERIES`] sums: where more Services are used, further ones are counted together.
@@ -337,8 +337,8 @@ impl Zone {
         // Another program may have set it to zero.
         let counted = known.as_ref().map_or(0, |seen| seen.counted);
         let counted = if *packets < counted { 0 } else { counted };
-        // Whoever had the address last has what was counted until it went. What nobody had yet waits: a Service may
-        // be counted a moment before it is known here.
+        // What was counted belongs to the Service that had the address last. Where none has had it yet, the count
+        // waits: a Service may be counted a moment before it is known here.
         let owner = owner.clone().or(known.and_then(|seen| seen.owner));
         let counted = match &owner {
             None => counted,
@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(unassigned(&ledger), [0, 0]);
     }
 
-    /// An element that no Service was ever known for goes as well, and what it has counted is told.
+    /// An element that no Service was ever known for goes as well, and what it has counted is reported.
     #[test]
     fn elements_that_no_service_has_had_are_removed() {
         let mut ledger = new();
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(sums(&ledger), [("a".into(), 11)]);
     }
 
-    /// What is in the tables of an earlier process was told by that process.
+    /// What is in the tables of an earlier process was reported by that process.
     #[test]
     fn tables_of_an_earlier_process_count_from_what_they_have() {
         let mut ledger = Ledger::default();

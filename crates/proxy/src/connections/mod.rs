@@ -6,7 +6,7 @@
 //! * `bytes`: bytes of connections, from connection tracking.
 //! * `failed`: connections that fail, from connection tracking.
 //! * `trouble`: when reading connection tracking is tried again.
-//! * `service_counts`: all of it by Service and zone, for whoever asks.
+//! * `service_counts`: all of it by Service and zone, for metrics and the page of counts.
 //!
 //! Reading is no change, so it needs neither the socket that owns the tables nor the lock around it. With
 //! `--count services` there is a counter per zone and used address and port of a Service. These are also read every few
@@ -141,7 +141,7 @@ impl CountedZone {
         Ok(all)
     }
 
-    /// Reads its set; `None` if it has gone meanwhile. Whoever calls it holds [`Published::reading`].
+    /// Reads its set; `None` if it has gone meanwhile. The caller holds [`Published::reading`].
     ///
     /// # Errors
     /// If the kernel cannot be read.

@@ -83,7 +83,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Tells the first of several failures. There are no tables before the first sync, which is none.
+    /// Logs the first of several failures. There are no tables before the first sync, which is none.
     fn fail(&mut self, error: &io::Error) {
         if error.kind() != io::ErrorKind::NotFound && !std::mem::replace(&mut self.failed, true) {
             tracing::warn!(%error, "cannot read the kernel's counters: figures stay as they are until it works again");
@@ -117,8 +117,8 @@ impl<T: Default + Send + Sync + 'static> Reading<T> {
         Self(shared)
     }
 
-    /// Has it read, so that whoever gets it soon does not wait as long. Those who ask within a moment, or before there is
-    /// an answer, ask the same.
+    /// Has it read now, so that a call of `get` soon after does not wait as long. Questions within a moment, or before there
+    /// is an answer, share one reading.
     pub(crate) fn ask(&self) {
         let mut state = self.0.state.lock();
         let now = Instant::now();

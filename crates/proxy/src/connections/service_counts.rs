@@ -1,4 +1,4 @@
-//! What this node has asked of each Service, by zone of the endpoint, for whoever asks.
+//! What this node has asked of each Service, by zone of the endpoint, for metrics and the page of counts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::config::{Config, CountBy};
 use crate::kernel::ZoneNames;
 use crate::published::Published;
 
-/// How often connections are read while nobody asks.
+/// How often connections are read while no page asks.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// What is counted.
@@ -43,8 +43,8 @@ pub struct ServiceCount {
     pub sum: Sum,
 }
 
-/// Has connections and bytes read, and tells them. Nobody waits for connections that fail: they are counted seconds later
-/// in any case.
+/// Has connections and bytes read, and gives the sums. Connections that fail are not waited for: they are counted seconds
+/// later in any case.
 #[derive(Debug)]
 pub(crate) struct ServiceCounts {
     published: Arc<Published>,
@@ -104,7 +104,7 @@ impl ServiceCounts {
         self.bytes.is_some()
     }
 
-    /// Has everything read, so that whoever gets it soon does not wait as long.
+    /// Has everything read now, so that a page that asks in a moment does not wait as long.
     pub(crate) fn ask(&self) {
         for reading in [&self.connections, &self.bytes].into_iter().flatten() {
             reading.ask();

@@ -167,7 +167,7 @@ impl Kernel {
     }
 
     /// Goes on removing clients whose endpoint is gone or not for them any more, whose Service no longer has
-    /// session affinity, or for whom there is no room, for about this long.
+    /// session affinity, or that do not fit, for about this long.
     ///
     /// # Errors
     /// If the kernel cannot be read, or refuses to delete clients. What was begun is given up.

@@ -6,7 +6,7 @@
 //!                                             no packet enters the tables ──┴── packets enter
 //! ```
 //!
-//! Whoever gives up in the middle, or ends, leaves tables that [`Kernel::start`] finds and corrects.
+//! A process that gives up in the middle, or ends, leaves tables that [`Kernel::start`] finds and corrects.
 
 use zonewise_common::cidr::Cidr;
 use zonewise_nft::Batch;

@@ -366,7 +366,7 @@ impl Kernel {
 
     /// Changes Services, in one batch if the kernel accepts all of them. Otherwise those it accepts are
     /// changed, and the others are returned. On an error nothing has changed, unless it is not known what the tables
-    /// hold: then the changes stay asked for, and whoever repairs the tables next writes them.
+    /// hold: then the changes stay desired, and the next repair writes them.
     pub fn apply(&mut self, updates: Vec<Update>) -> Result<Vec<Rejected>, KernelError> {
         let result = self.apply_all(updates);
         self.publish();
@@ -434,7 +434,7 @@ impl Kernel {
     ) -> Result<Vec<Rejected>, KernelError> {
         match ErrorKind::of(&error) {
             ErrorKind::Other => return Err(error),
-            // They may be in the tables already: whoever repairs these next writes them, or finds them there.
+            // They may be in the tables already: the next repair writes them, or finds them there.
             ErrorKind::OutOfSync => {
                 self.out_of_sync = true;
                 self.exchange(updates, None);

@@ -1,8 +1,8 @@
 //! Session affinity: a map of clients for each Service that has it.
 //!
-//! Its own map, and not one for all Services, because clients fill it: whoever sends packets from many addresses
+//! Its own map, and not one for all Services, because clients fill it: a client that sends packets from many addresses
 //! fills the map of the Service that it sends them to, and no other. The kernel keeps the bound
-//! (`size`) and the time; a client for whom there is no room is served without affinity.
+//! (`size`) and the time; a client that does not fit is served without affinity.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -138,7 +138,7 @@ impl Bill {
 }
 
 /// The largest limit for each, so that all together get at most `budget`: who asks for less than it gets all of that.
-/// Nobody is limited if all together ask for no more than the budget.
+/// No Service is limited if all together ask for no more than the budget.
 pub(crate) fn fair_limit(asked: &[usize], budget: usize) -> usize {
     let mut asked = asked.to_vec();
     asked.sort_unstable();

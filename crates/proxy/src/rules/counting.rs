@@ -11,7 +11,7 @@
 //! memory, and no connection is lost between two readings. One set per zone, because `nft` has no key in which one part
 //! is looked up in a map: the kernel would take it, but `nft list` aborts on such a rule. A set has room for so many elements;
 //! where more are used, the zone's counter goes on, and what it has more than its elements belongs to Services that are
-//! not counted by themselves. Whoever may write slices can name many zones, so that only the first ones have much room.
+//! not counted by themselves. Anyone who may write slices can name many zones, so that only the sets of the first ones are large.
 
 use zonewise_nft::Type::{Address, Port, Protocol};
 use zonewise_nft::{Field, Rule, SetFlags, SetSpec, Statement};

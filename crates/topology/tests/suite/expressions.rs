@@ -170,8 +170,8 @@ fn d17_endpoints_without_a_zone() {
     // With hints it depends on whether the expression finds a zone for them.
     let (reason, _) = ask_about(&hints("[endpoint.zone]"), &region);
     assert_eq!(reason, Reason::EndpointsWithoutZone { endpoints: 1 });
-    let lent = hints("endpoint.zone == '' ? zones.map(z, z.name) : [endpoint.zone]");
-    let (_, allocation) = ask_about(&lent, &region);
+    let shared = hints("endpoint.zone == '' ? zones.map(z, z.name) : [endpoint.zone]");
+    let (_, allocation) = ask_about(&shared, &region);
     assert_eq!(
         drawn(&allocation),
         ["a [2, 0, 0] [1.0, 0.0]", "b [0, 1, 0] [0.0, 1.0]", "shared-a-b [0, 0, 1] [1.0, 1.0]"]

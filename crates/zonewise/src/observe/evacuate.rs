@@ -232,7 +232,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 const TAKEN_UP: Duration = Duration::from_secs(30);
 
 impl Goal {
-    /// Writes what is asked for, and tells each step until the goal is reached.
+    /// Writes what is asked for, and shows each step until the goal is reached.
     async fn reach(&self, connection: &Connection, spec: &EvacuationSpec) -> Result<()> {
         let client = &connection.client;
         let asked = evacuation::ask(client, spec).await.map_err(explained)?;
@@ -244,11 +244,11 @@ impl Goal {
         if !self.wait {
             return Ok(());
         }
-        let (began, mut told) = (tokio::time::Instant::now(), None);
+        let (began, mut shown) = (tokio::time::Instant::now(), None);
         loop {
             let stored = evacuation::stored(client, &spec.zone).await.map_err(explained)?;
             let stored = stored.context("the ZoneEvacuation was deleted meanwhile")?;
-            if self.tell(&stored, &mut told)? {
+            if self.show(&stored, &mut shown)? {
                 return Ok(());
             }
             let taken_up = stored.status.observed_generation >= asked.generation();
@@ -265,16 +265,16 @@ impl Goal {
         }
     }
 
-    /// Tells what is new. Returns whether the goal is reached.
-    fn tell(&self, stored: &StoredEvacuation, told: &mut Option<String>) -> Result<bool> {
+    /// Shows what is new. Returns whether the goal is reached.
+    fn show(&self, stored: &StoredEvacuation, shown: &mut Option<String>) -> Result<bool> {
         let status = &stored.status;
         if status.observed_generation != stored.generation() {
             return Ok(false);
         }
         let line = format!("{:?}: {}\n", status.phase, screens::clean(&status.message));
-        if self.output == Form::Table && told.as_ref() != Some(&line) {
+        if self.output == Form::Table && shown.as_ref() != Some(&line) {
             print(&line)?;
-            *told = Some(line);
+            *shown = Some(line);
         }
         match status.phase {
             phase if phase == self.phase => Ok(true),

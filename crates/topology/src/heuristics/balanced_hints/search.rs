@@ -104,8 +104,8 @@ impl Search {
         is_better
     }
 
-    /// Writes down the best layout. Endpoints that are lent to another zone are, where possible, of the sources of
-    /// which so many are lent to it already.
+    /// Writes down the best layout. Endpoints that serve another zone than their own are, where possible, of
+    /// the sources of which so many serve that zone already.
     pub(super) fn fill(
         &mut self,
         region: &Region<'_>,
@@ -126,22 +126,22 @@ impl Search {
             }
         }
         if let Some(previous) = previous {
-            self.lend(out, |source, zones| previous.listed(source, zones));
+            self.fill_pools(out, |source, zones| previous.listed(source, zones));
         }
-        self.lend(out, |_, _| u64::MAX);
+        self.fill_pools(out, |_, _| u64::MAX);
     }
 
     /// Fills pools with free endpoints: of each source at most so many for a list of zones.
-    fn lend(&mut self, out: &mut Allocation, most: impl Fn(usize, &[u32]) -> u64) {
+    fn fill_pools(&mut self, out: &mut Allocation, most: impl Fn(usize, &[u32]) -> u64) {
         for pool in 0..self.best.pools() {
             let group = group_of(self.list_of(pool), out);
             for source in 0..self.free.len() {
                 let room = self.best.sizes[pool] - out.groups()[group].size;
                 let already = out.content(group, source);
                 let most = most(source, &self.zones).saturating_sub(already);
-                let lent = self.free[source].min(room).min(most);
-                out.put(group, source, lent);
-                self.free[source] -= lent;
+                let added = self.free[source].min(room).min(most);
+                out.put(group, source, added);
+                self.free[source] -= added;
             }
         }
     }
