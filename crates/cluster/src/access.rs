@@ -60,13 +60,13 @@ const BURST: u32 = 20;
 
 /// What the API server says about a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
+enum TokenReview {
     Allowed,
     UnknownToken,
     Forbidden { user: String },
 }
 
-impl Verdict {
+impl TokenReview {
     fn page(&self, Protected { path, role, .. }: Protected) -> Result<(), Page> {
         match self {
             Self::Allowed => Ok(()),
@@ -130,27 +130,27 @@ pub fn digest_of(token: &str) -> Digest {
 
 /// The last answers, a bounded number of them.
 #[derive(Debug, Default)]
-struct Memory(BTreeMap<Digest, (Instant, Verdict)>);
+struct Memory(BTreeMap<Digest, (Instant, TokenReview)>);
 
 impl Memory {
     /// The last answer, as long as it may be used.
-    fn get(&self, token: &Digest, admitted_for: Duration, now: Instant) -> Option<Verdict> {
+    fn get(&self, token: &Digest, admitted_for: Duration, now: Instant) -> Option<TokenReview> {
         let (since, verdict) = self.0.get(token)?;
-        let limit = if *verdict == Verdict::Allowed { admitted_for } else { MEMORY };
+        let limit = if *verdict == TokenReview::Allowed { admitted_for } else { MEMORY };
         (now < *since + limit).then(|| verdict.clone())
     }
 
     /// Whether the token was admitted when it was last reviewed, and that is not too long ago.
     fn was_admitted(&self, token: &Digest, now: Instant) -> bool {
-        let admitted = |(since, verdict): &(Instant, Verdict)| {
-            *verdict == Verdict::Allowed && now < *since + KNOWN_FOR
+        let admitted = |(since, verdict): &(Instant, TokenReview)| {
+            *verdict == TokenReview::Allowed && now < *since + KNOWN_FOR
         };
         self.0.get(token).is_some_and(admitted)
     }
 
-    fn put(&mut self, token: Digest, verdict: Verdict, now: Instant) {
+    fn put(&mut self, token: Digest, verdict: TokenReview, now: Instant) {
         self.0.retain(|_, (since, verdict)| {
-            now < *since + if *verdict == Verdict::Allowed { KNOWN_FOR } else { MEMORY }
+            now < *since + if *verdict == TokenReview::Allowed { KNOWN_FOR } else { MEMORY }
         });
         if self.0.len() >= MOST_REMEMBERED {
             let oldest = self.0.iter().min_by_key(|(_, (since, _))| *since);
@@ -209,7 +209,7 @@ impl Reviewer {
         }
     }
 
-    async fn verdict(&self, token: &str) -> Result<Verdict, Undecided> {
+    async fn verdict(&self, token: &str) -> Result<TokenReview, Undecided> {
         let (digest, now) = (digest_of(token), Instant::now());
         let (known, admitted_before) = {
             let memory = self.memory.lock();
@@ -233,15 +233,15 @@ impl Reviewer {
         Ok(verdict)
     }
 
-    async fn review(&self, token: &str) -> Result<Verdict, String> {
+    async fn review(&self, token: &str) -> Result<TokenReview, String> {
         let user = review::authenticate(&self.client, token, self.page.audience).await;
         let Some(user) = user.map_err(|error| format!("TokenReview: {error}"))? else {
-            return Ok(Verdict::UnknownToken);
+            return Ok(TokenReview::UnknownToken);
         };
         let name = user.username.clone().unwrap_or_default();
         let allowed = review::may_get(&self.client, user, self.page.path).await;
         let allowed = allowed.map_err(|error| format!("SubjectAccessReview: {error}"))?;
-        Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden { user: name } })
+        Ok(if allowed { TokenReview::Allowed } else { TokenReview::Forbidden { user: name } })
     }
 
     /// Logs once that the API server cannot be asked, and once that it can again.
@@ -302,29 +302,32 @@ mod tests {
     async fn answers_are_remembered_for_a_while_and_not_too_many() {
         let (mut memory, start) = (Memory::default(), Instant::now());
         let token = |n: usize| digest_of(&format!("token {n}"));
-        memory.put(token(0), Verdict::Allowed, start);
-        assert_eq!(memory.get(&token(0), MEMORY, start), Some(Verdict::Allowed));
+        memory.put(token(0), TokenReview::Allowed, start);
+        assert_eq!(memory.get(&token(0), MEMORY, start), Some(TokenReview::Allowed));
         assert_eq!(memory.get(&token(1), MEMORY, start), None);
         let old = start + MEMORY;
         assert_eq!(memory.get(&token(0), MEMORY, old), None, "it is old");
         assert_eq!(
             memory.get(&token(0), 2 * MEMORY, old),
-            Some(Verdict::Allowed),
+            Some(TokenReview::Allowed),
             "not for this page"
         );
         assert!(memory.was_admitted(&token(0), old), "but it was admitted");
         assert!(!memory.was_admitted(&token(0), start + KNOWN_FOR));
 
         for n in 1..=MOST_REMEMBERED {
-            memory.put(token(n), Verdict::UnknownToken, old);
+            memory.put(token(n), TokenReview::UnknownToken, old);
         }
         assert_eq!(memory.0.len(), MOST_REMEMBERED);
         assert!(!memory.was_admitted(&token(0), old), "the oldest makes room");
-        assert_eq!(memory.get(&token(MOST_REMEMBERED), MEMORY, old), Some(Verdict::UnknownToken));
+        assert_eq!(
+            memory.get(&token(MOST_REMEMBERED), MEMORY, old),
+            Some(TokenReview::UnknownToken)
+        );
         assert!(!memory.was_admitted(&token(MOST_REMEMBERED), old));
         let older = old + MEMORY;
         assert_eq!(memory.get(&token(MOST_REMEMBERED), 2 * MEMORY, older), None, "not admitted");
-        memory.put(token(0), Verdict::Allowed, old + MEMORY);
+        memory.put(token(0), TokenReview::Allowed, old + MEMORY);
         assert_eq!(memory.0.len(), 1, "old ones are forgotten");
     }
 
@@ -344,11 +347,11 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let refused = |verdict: Verdict| verdict.page(METRICS).unwrap_err();
-        let page = refused(Verdict::UnknownToken);
+        let refused = |verdict: TokenReview| verdict.page(METRICS).unwrap_err();
+        let page = refused(TokenReview::UnknownToken);
         assert_eq!((page.status, page.headers[0].0), (401, "www-authenticate"));
         assert!(page.body.contains("Authorization: Bearer"), "{}", page.body);
-        let page = refused(Verdict::Forbidden { user: "a\nb".to_owned() });
+        let page = refused(TokenReview::Forbidden { user: "a\nb".to_owned() });
         assert_eq!(page.status, 403);
         assert!(
             page.body.starts_with(
@@ -357,7 +360,7 @@ mod tests {
             "{}",
             page.body
         );
-        assert_eq!(Verdict::Allowed.page(METRICS), Ok(()));
+        assert_eq!(TokenReview::Allowed.page(METRICS), Ok(()));
     }
 
     /// A reviewer whose API server accepts the token `good` alone and hangs when it sees the token `hang`, with the
@@ -454,7 +457,7 @@ mod tests {
             assert_eq!(asking.await.unwrap(), Err(Undecided::Unavailable));
         }
         assert!(*reviewer.logged.lock());
-        assert_eq!(reviewer.verdict("good").await, Ok(Verdict::Allowed));
+        assert_eq!(reviewer.verdict("good").await, Ok(TokenReview::Allowed));
         assert!(!*reviewer.logged.lock());
     }
 }

@@ -30,7 +30,7 @@ const SEVERAL: usize = 3;
 
 /// How a sync ended, as far as other Services are concerned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault<'a> {
+pub(crate) enum SyncFault<'a> {
     /// It was not disturbed, or only by what the Service itself says.
     None,
     /// The write of one object failed on the server's side, or took too long.
@@ -119,28 +119,28 @@ impl Faults {
     }
 
     /// A sync has ended. Returns for how long all workers wait, if they have to.
-    pub(crate) fn ended(&self, namespace: &Name, fault: Fault<'_>) -> Option<Duration> {
+    pub(crate) fn ended(&self, namespace: &Name, fault: SyncFault<'_>) -> Option<Duration> {
         let now = Instant::now();
         let mut state = self.state.lock();
         let state = &mut *state;
         let known = state.namespaces.entry(Name::clone(namespace)).or_default();
         known.running = known.running.saturating_sub(1);
-        if matches!(fault, Fault::OneObject(_)) {
+        if matches!(fault, SyncFault::OneObject(_)) {
             known.limit(now + MEMORY);
         }
         state.namespaces.retain(|_, known| known.running > 0 || known.is_limited(now));
         match fault {
-            Fault::None => {
+            SyncFault::None => {
                 (state.paused, state.logged) = (None, false);
                 state.failing.clear();
                 state.backoff.reset();
                 None
             }
-            Fault::OneObject(error) => {
+            SyncFault::OneObject(error) => {
                 state.failing.insert(Name::clone(namespace));
                 (state.failing.len() >= SEVERAL).then(|| state.pause(error, now))
             }
-            Fault::Server(error) => Some(state.pause(error, now)),
+            SyncFault::Server(error) => Some(state.pause(error, now)),
         }
     }
 }
@@ -174,7 +174,7 @@ mod tests {
 
     fn fails(faults: &Faults, namespace: &str) -> bool {
         faults.start(&name(namespace)).unwrap();
-        faults.ended(&name(namespace), Fault::OneObject("webhook")).is_some()
+        faults.ended(&name(namespace), SyncFault::OneObject("webhook")).is_some()
     }
 
     #[tokio::test(start_paused = true)]
@@ -184,7 +184,7 @@ mod tests {
         assert!(!fails(&faults, "worse"));
         assert!(fails(&faults, "third"), "three namespaces, and no success in between");
         faults.start(&name("good")).unwrap();
-        faults.ended(&name("good"), Fault::None);
+        faults.ended(&name("good"), SyncFault::None);
         assert!(!fails(&faults, "fourth"), "some writes succeed");
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let started = |namespace| faults.start(&name(namespace)).is_ok();
         assert_eq!(["a", "a", "b", "c", "d"].map(started), [true, false, true, true, false]);
         assert_eq!([(); 6].map(|()| started("good")), [true; 6]);
-        faults.ended(&name("a"), Fault::None);
+        faults.ended(&name("a"), SyncFault::None);
         assert!(started("d"));
         // They are forgotten after a while.
         tokio::time::advance(MEMORY).await;
@@ -212,13 +212,13 @@ mod tests {
         faults.slow(&name("slow"));
         assert!(!started());
         for _ in 0..2 {
-            faults.ended(&name("slow"), Fault::None);
+            faults.ended(&name("slow"), SyncFault::None);
         }
         assert!(started() && !started(), "one at a time");
         tokio::time::advance(SLOW_MEMORY).await;
         assert!(started());
         // A failure is remembered for longer, and being slow afterwards does not shorten that.
-        faults.ended(&name("slow"), Fault::OneObject("webhook"));
+        faults.ended(&name("slow"), SyncFault::OneObject("webhook"));
         faults.slow(&name("slow"));
         tokio::time::advance(SLOW_MEMORY).await;
         assert!(!started());
@@ -228,7 +228,7 @@ mod tests {
     async fn all_wait_for_a_server_that_is_not_there() {
         let faults = Faults::new(2);
         faults.start(&name("a")).unwrap();
-        let delay = faults.ended(&name("a"), Fault::Server("gone")).unwrap();
+        let delay = faults.ended(&name("a"), SyncFault::Server("gone")).unwrap();
         let start = Instant::now();
         faults.wait().await;
         assert!(start.elapsed() >= delay);

@@ -22,7 +22,7 @@ use zonewise_inventory::follow::{Cause, IndexListener};
 use zonewise_telemetry::checks::Heartbeat;
 use zonewise_telemetry::shutdown::Shutdown;
 
-use crate::faults::{Fault, Faults};
+use crate::faults::{Faults, SyncFault};
 use crate::progress::Progress;
 use crate::queue::{Causes, Queue};
 use crate::sync::{SyncOutcome, Syncer};
@@ -86,22 +86,22 @@ impl<L: IndexListener> Worker<L> {
         let (namespace, queue, faults) = (&key.0, &self.queue, &self.faults);
         match self.syncer.sync(key, causes, progress).await {
             SyncOutcome::Done(again) => {
-                faults.ended(namespace, Fault::None);
+                faults.ended(namespace, SyncFault::None);
                 if let Some(delay) = again {
                     queue.add(key.clone(), Cause::Quiet, delay);
                 }
             }
             SyncOutcome::Retry(delay) => {
-                faults.ended(namespace, Fault::None);
+                faults.ended(namespace, SyncFault::None);
                 queue.add(key.clone(), Cause::Service, delay);
             }
             SyncOutcome::Failed(delay, error) => {
-                let pause = faults.ended(namespace, Fault::OneObject(&error));
+                let pause = faults.ended(namespace, SyncFault::OneObject(&error));
                 pause.inspect(|_| self.syncer.metrics.own.pauses.inc());
                 queue.add(key.clone(), Cause::Service, delay.max(pause.unwrap_or_default()));
             }
             SyncOutcome::Unavailable(error) => {
-                let pause = faults.ended(namespace, Fault::Server(&error));
+                let pause = faults.ended(namespace, SyncFault::Server(&error));
                 self.syncer.metrics.own.pauses.inc();
                 queue.add(key.clone(), Cause::Service, pause.unwrap_or_default());
             }

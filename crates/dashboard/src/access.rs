@@ -28,7 +28,7 @@ use zonewise_common::name::Name;
 use zonewise_telemetry::server::Page;
 
 use crate::hub::Hub;
-use crate::memory::{Memory, Verdict};
+use crate::memory::{Memory, PersonReview};
 
 /// The namespaces that somebody may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,14 +164,14 @@ impl Reviewer {
         token: &str,
         namespaces: &BTreeSet<Name>,
         known: BTreeMap<Name, bool>,
-    ) -> Result<Verdict, ApiError> {
+    ) -> Result<PersonReview, ApiError> {
         let Some(user) = review::authenticate(&self.client, token, None).await? else {
-            return Ok(Verdict::Unknown);
+            return Ok(PersonReview::Unknown);
         };
         let name = user.username.clone().unwrap_or_default();
         let user = Arc::new(user);
         if may_see(&self.client, &user, "").await? {
-            return Ok(Verdict::Person { name, all: true, namespaces: BTreeMap::new() });
+            return Ok(PersonReview::Person { name, all: true, namespaces: BTreeMap::new() });
         }
         let unknown = namespaces.iter().filter(|namespace| !known.contains_key(*namespace));
         let mut waiting: Vec<Name> = unknown.map(Name::clone).collect();
@@ -191,7 +191,7 @@ impl Reviewer {
                 answers.insert(namespace, allowed);
             }
         }
-        Ok(Verdict::Person { name, all: false, namespaces: answers })
+        Ok(PersonReview::Person { name, all: false, namespaces: answers })
     }
 }
 

@@ -22,7 +22,7 @@ const MOST: usize = 256;
 
 /// What the API server says about a token.
 #[derive(Clone, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum PersonReview {
     Unknown,
     /// The user's name, whether it sees all namespaces, and what it sees of those that were asked about.
     Person {
@@ -32,7 +32,7 @@ pub(crate) enum Verdict {
     },
 }
 
-impl Verdict {
+impl PersonReview {
     /// The same as an answer; `None` if not all of these namespaces were asked about.
     pub(crate) fn answer(&self, wanted: &BTreeSet<Name>) -> Option<Result<Allowed, Page>> {
         let (name, namespaces) = match self {
@@ -69,7 +69,7 @@ struct Known {
     since: Instant,
     /// Until when it is not asked again.
     until: Instant,
-    verdict: Verdict,
+    verdict: PersonReview,
 }
 
 impl Known {
@@ -102,8 +102,8 @@ impl Memory {
     /// The namespaces about which the API server need not be asked again.
     pub(crate) fn namespaces(&self, key: &Digest, now: Instant) -> BTreeMap<Name, bool> {
         match self.newest(key, now).map(|known| &known.verdict) {
-            Some(Verdict::Person { namespaces, .. }) => namespaces.clone(),
-            Some(Verdict::Unknown) | None => BTreeMap::new(),
+            Some(PersonReview::Person { namespaces, .. }) => namespaces.clone(),
+            Some(PersonReview::Unknown) | None => BTreeMap::new(),
         }
     }
 
@@ -113,7 +113,7 @@ impl Memory {
     }
 
     /// Takes an answer. One that is about more namespaces than the newest is not used for longer than that.
-    pub(crate) fn remember(&mut self, key: Digest, verdict: Verdict, now: Instant) {
+    pub(crate) fn remember(&mut self, key: Digest, verdict: PersonReview, now: Instant) {
         self.0.retain(|_, known| known.is_kept(now));
         while self.0.len() >= MOST {
             let oldest = self.0.iter().min_by_key(|(_, known)| known.since);
@@ -146,9 +146,9 @@ mod tests {
         all.iter().map(|name| Name::from(*name)).collect()
     }
 
-    fn person(namespaces: &[(&str, bool)]) -> Verdict {
+    fn person(namespaces: &[(&str, bool)]) -> PersonReview {
         let namespaces = namespaces.iter().map(|(name, seen)| (Name::from(*name), *seen)).collect();
-        Verdict::Person { name: "alice".into(), all: false, namespaces }
+        PersonReview::Person { name: "alice".into(), all: false, namespaces }
     }
 
     fn sees(namespaces: &[&str]) -> Allowed {
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn an_unknown_token_sees_nothing_without_the_api_server() {
         let (mut memory, token, begin) = (Memory::default(), digest_of("x"), Instant::now());
-        memory.remember(token.clone(), Verdict::Unknown, begin);
+        memory.remember(token.clone(), PersonReview::Unknown, begin);
         assert_eq!(memory.last(&token, begin + SECOND), None);
         assert!(!memory.is_somebodys(&token, begin + SECOND));
     }

@@ -574,17 +574,17 @@ fn jump(expression: Attribute<'_>) -> Option<String> {
     matches!(verdict.code, abi::NFT_JUMP | abi::NFT_GOTO).then(|| verdict.chain.to_owned())
 }
 
-struct Verdict<'a> {
+struct ElementVerdict<'a> {
     code: i32,
     /// Empty unless the verdict leads to a chain.
     chain: &'a str,
 }
 
-fn verdict(data: Attributes<'_>) -> Option<Verdict<'_>> {
+fn verdict(data: Attributes<'_>) -> Option<ElementVerdict<'_>> {
     let verdict = data.get(abi::NFTA_DATA_VERDICT)?.nested();
     let code = verdict.get(abi::NFTA_VERDICT_CODE)?.value.first_chunk()?;
     let chain = verdict.get(abi::NFTA_VERDICT_CHAIN).map(Attribute::str).unwrap_or_default();
-    Some(Verdict { code: i32::from_be_bytes(*code), chain })
+    Some(ElementVerdict { code: i32::from_be_bytes(*code), chain })
 }
 
 fn dumped_element(element: Attributes<'_>) -> DumpedElement<'_> {
@@ -610,8 +610,8 @@ fn dumped_data(element: Attributes<'_>) -> Option<Data<'_>> {
     }
     let data = nested(element, abi::NFTA_SET_ELEM_DATA);
     match verdict(data) {
-        Some(Verdict { code: abi::NF_DROP, .. }) => Some(Data::Drop),
-        Some(Verdict { code: abi::NFT_GOTO, chain }) => Some(Data::Goto(chain)),
+        Some(ElementVerdict { code: abi::NF_DROP, .. }) => Some(Data::Drop),
+        Some(ElementVerdict { code: abi::NFT_GOTO, chain }) => Some(Data::Goto(chain)),
         Some(_) => None,
         None => Some(data.get(abi::NFTA_DATA_VALUE).map_or(Data::None, |v| Data::Value(v.value))),
     }

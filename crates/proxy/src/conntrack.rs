@@ -44,7 +44,7 @@ struct Endpoints {
 
 /// What a flow is.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict<'a> {
+pub enum FlowVerdict<'a> {
     /// It leads to an endpoint that serves, or is not about these Services.
     Valid,
     /// It leads to an endpoint that no longer serves.
@@ -100,7 +100,7 @@ impl Frontends {
     /// Whether a flow leads to an endpoint that no longer serves. In flows that began while the Service
     /// had no endpoint, the Service's own address answers, which is not an endpoint either. `own` are
     /// this node's addresses.
-    pub fn judge(&self, flow: &Flow, own: &BTreeSet<IpAddr>) -> Verdict<'_> {
+    pub fn judge(&self, flow: &Flow, own: &BTreeSet<IpAddr>) -> FlowVerdict<'_> {
         let to = SocketAddr::new(flow.original.dst, flow.original.dport);
         let answers = SocketAddr::new(flow.reply.src, flow.reply.sport);
         let nodeport = || {
@@ -112,9 +112,9 @@ impl Frontends {
             Some(endpoints) if !endpoints.serving.contains(&answers) => {
                 // The Service's own address answers: no slice contains it.
                 let sure = answers == to || endpoints.partly_known.is_empty();
-                if sure { Verdict::Stale } else { Verdict::Unsure(&endpoints.partly_known) }
+                if sure { FlowVerdict::Stale } else { FlowVerdict::Unsure(&endpoints.partly_known) }
             }
-            Some(_) | None => Verdict::Valid,
+            Some(_) | None => FlowVerdict::Valid,
         }
     }
 }
@@ -138,9 +138,9 @@ pub fn find(
     let mut conntrack = network.conntrack()?;
     listed(|found: &mut SuspectFlows| {
         conntrack.flows(family, Some(UDP), &mut |flow| match frontends.judge(flow, own) {
-            Verdict::Valid => {}
-            Verdict::Stale => found.stale.push(*flow),
-            Verdict::Unsure(services) => found.unsure.extend(services.iter().cloned()),
+            FlowVerdict::Valid => {}
+            FlowVerdict::Stale => found.stale.push(*flow),
+            FlowVerdict::Unsure(services) => found.unsure.extend(services.iter().cloned()),
         })
     })
 }
@@ -254,16 +254,16 @@ mod tests {
         let dns = BTreeSet::from([("shop".into(), "dns".into())]);
         let (serves, gone) = ("10.0.0.1:53", "10.0.0.2:53");
         let rows = [
-            (flow(UDP, SERVICE, serves), Verdict::Valid, Verdict::Valid),
-            (flow(UDP, SERVICE, gone), Verdict::Stale, Verdict::Unsure(&dns)),
-            (flow(UDP, SERVICE, "10.0.0.1:54"), Verdict::Stale, Verdict::Unsure(&dns)),
+            (flow(UDP, SERVICE, serves), FlowVerdict::Valid, FlowVerdict::Valid),
+            (flow(UDP, SERVICE, gone), FlowVerdict::Stale, FlowVerdict::Unsure(&dns)),
+            (flow(UDP, SERVICE, "10.0.0.1:54"), FlowVerdict::Stale, FlowVerdict::Unsure(&dns)),
             // There was no endpoint when it began.
-            (flow(UDP, SERVICE, SERVICE), Verdict::Stale, Verdict::Stale),
-            (flow(UDP, "192.168.0.1:30053", gone), Verdict::Stale, Verdict::Unsure(&dns)),
+            (flow(UDP, SERVICE, SERVICE), FlowVerdict::Stale, FlowVerdict::Stale),
+            (flow(UDP, "192.168.0.1:30053", gone), FlowVerdict::Stale, FlowVerdict::Unsure(&dns)),
             // The NodePort of another machine, another Service, another protocol.
-            (flow(UDP, "192.168.0.2:30053", gone), Verdict::Valid, Verdict::Valid),
-            (flow(UDP, "10.96.0.2:53", gone), Verdict::Valid, Verdict::Valid),
-            (flow(TCP, SERVICE, gone), Verdict::Valid, Verdict::Valid),
+            (flow(UDP, "192.168.0.2:30053", gone), FlowVerdict::Valid, FlowVerdict::Valid),
+            (flow(UDP, "10.96.0.2:53", gone), FlowVerdict::Valid, FlowVerdict::Valid),
+            (flow(TCP, SERVICE, gone), FlowVerdict::Valid, FlowVerdict::Valid),
         ];
         let (all, mine) = (frontends(Known::All), frontends(Known::Own));
         for (flow, by_all, by_own) in rows {

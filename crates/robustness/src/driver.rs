@@ -17,15 +17,15 @@ use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_nft::Family;
 use zonewise_nft::conntrack::{Flow, Tuple};
 use zonewise_nft::errno::{EBUSY, EINVAL, ENOBUFS, ENOENT, ENOMEM};
-use zonewise_nft::simulated::{Destination, Fault};
+use zonewise_nft::simulated::{Destination, SimulatedFault};
 
 use crate::history::History;
 use crate::model::{LATEST, Model, Name, PodFacts, ServiceFacts};
 use crate::objects::{self, PORT, Routing, Shape, TARGET_PORT};
+use crate::processes::{Node, Seat, tend_controller};
 use crate::rest;
-use crate::run::{Plan, RealKernel};
+use crate::run::{RealKernel, RunPlan};
 use crate::wire::{ApiFaults, Wire};
-use crate::world::{Node, Seat, tend_controller};
 
 /// The namespaces of tenants.
 const TENANTS: [&str; 3] = ["bank", "evil", "shop"];
@@ -44,7 +44,7 @@ const UNHEALTHY_AFTER: Duration = Duration::from_secs(60 + 20);
 /// The most Pods of a Service.
 const MOST_PODS: usize = 6;
 
-/// The run: the world, what is known about it, and the random numbers that decide.
+/// The run: the processes, what is known about them, and the random numbers that decide.
 pub(crate) struct Driver {
     rng: Rng,
     pub(crate) wire: Wire,
@@ -143,7 +143,7 @@ impl Driver {
     }
 
     /// Runs to the end, or to the first violation, which is returned.
-    pub(crate) async fn drive(mut self, plan: Plan) -> Option<String> {
+    pub(crate) async fn drive(mut self, plan: RunPlan) -> Option<String> {
         self.begin().await;
         self.pass(Duration::from_secs(3)).await;
         for _ in 0..plan.steps {
@@ -548,7 +548,11 @@ impl Driver {
         {
             return;
         }
-        let fault = [Fault::Refused(EBUSY), Fault::Refused(ENOMEM), Fault::NotSent(ENOBUFS)];
+        let fault = [
+            SimulatedFault::Refused(EBUSY),
+            SimulatedFault::Refused(ENOMEM),
+            SimulatedFault::NotSent(ENOBUFS),
+        ];
         let fault = fault[self.rng.usize(0..3)];
         self.say(&format!("the kernel of {} carries out nothing: {fault:?}", self.nodes[at].name));
         self.broken();
@@ -578,16 +582,17 @@ impl Driver {
             return;
         }
         let kinds = [
-            Fault::Refused(ENOMEM),
-            Fault::Refused(EBUSY),
-            Fault::Refused(ENOENT),
-            Fault::Refused(EINVAL),
-            Fault::AnswerLost,
-            Fault::NotSent(ENOBUFS),
-            Fault::Interrupted,
+            SimulatedFault::Refused(ENOMEM),
+            SimulatedFault::Refused(EBUSY),
+            SimulatedFault::Refused(ENOENT),
+            SimulatedFault::Refused(EINVAL),
+            SimulatedFault::AnswerLost,
+            SimulatedFault::NotSent(ENOBUFS),
+            SimulatedFault::Interrupted,
         ];
         let count = self.rng.usize(1..4);
-        let kinds: Vec<Fault> = (0..count).map(|_| kinds[self.rng.usize(0..kinds.len())]).collect();
+        let kinds: Vec<SimulatedFault> =
+            (0..count).map(|_| kinds[self.rng.usize(0..kinds.len())]).collect();
         let rate = [0.1, 0.3, 0.6][self.rng.usize(0..3)];
         self.say(&format!("the kernel of {name} fails in {rate} of calls: {kinds:?}"));
         let mut faults = self.nodes[at].faults.lock();

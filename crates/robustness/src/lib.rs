@@ -16,7 +16,7 @@
 //! wall clock derived from the paused one. So the same seed has the same history, line by line, and a failure can be
 //! looked at as often as needed.
 //!
-//! * [`run`]: one seed from start to end. `driver`: what happens in it. `world`: the processes.
+//! * [`run`]: one seed from start to end. `driver`: what happens in it. `processes`: the controllers and proxies that run in it.
 //! * `wire`: requests on their way to the API server. `history`: what happened, for people.
 //! * `rest`: what has to hold when nothing happens any more. `documents`: what `plan` and `explain` say then.
 //! * `model`: what the driver did to the cluster, and what has to hold because of it.
@@ -30,9 +30,9 @@ mod driver;
 mod history;
 mod model;
 mod objects;
+mod processes;
 mod rest;
 mod run;
 mod wire;
-mod world;
 
-pub use run::{Outcome, Plan, RealKernel, run, run_beside};
+pub use run::{Outcome, RealKernel, RunPlan, run, run_beside};

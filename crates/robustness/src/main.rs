@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser;
 use parking_lot::Mutex;
-use zonewise_robustness::{Outcome, Plan, run};
+use zonewise_robustness::{Outcome, RunPlan, run};
 
 /// Runs controllers, proxies, API server and kernels in a simulation with faults, once per seed.
 ///
@@ -20,7 +20,7 @@ struct Arguments {
     #[arg(default_value = "0..1000")]
     seeds: Seeds,
     /// How many things happen in each run
-    #[arg(long, default_value_t = Plan::default().steps)]
+    #[arg(long, default_value_t = RunPlan::default().steps)]
     steps: u32,
     /// Print the history of every seed, not only of those that fail
     #[arg(long)]
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
                     if seed >= arguments.seeds.end {
                         return;
                     }
-                    let outcome = run(seed, Plan { steps: arguments.steps });
+                    let outcome = run(seed, RunPlan { steps: arguments.steps });
                     if arguments.history || outcome.violation.is_some() {
                         println!("{outcome}");
                     }

@@ -12,7 +12,7 @@ use zonewise_nft::simulated::Destination;
 use crate::documents;
 use crate::driver::Driver;
 use crate::model::{Activity, Name};
-use crate::world::Node;
+use crate::processes::Node;
 
 /// How long a proxy needs to program a kernel without tables, in a cluster without faults.
 const FRESH: Duration = Duration::from_secs(6);

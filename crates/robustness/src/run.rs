@@ -16,12 +16,12 @@ use crate::history::History;
 
 /// How long a run is.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// How many things the driver does.
     pub steps: u32,
 }
 
-impl Default for Plan {
+impl Default for RunPlan {
     fn default() -> Self {
         Self { steps: 30 }
     }
@@ -77,7 +77,7 @@ const STACK: usize = 16 << 20;
 /// # Panics
 /// If no thread can be started.
 #[must_use]
-pub fn run(seed: u64, plan: Plan) -> Outcome {
+pub fn run(seed: u64, plan: RunPlan) -> Outcome {
     run_beside(seed, plan, Vec::new())
 }
 
@@ -90,7 +90,7 @@ pub type RealKernel = Box<dyn Fn(&mut (dyn FnMut() + Send)) + Send>;
 /// # Panics
 /// If no thread can be started.
 #[must_use]
-pub fn run_beside(seed: u64, plan: Plan, kernels: Vec<RealKernel>) -> Outcome {
+pub fn run_beside(seed: u64, plan: RunPlan, kernels: Vec<RealKernel>) -> Outcome {
     notice_panics();
     // What the product seeds per thread, it seeds anew.
     let thread = thread::Builder::new().name(format!("seed {seed}")).stack_size(STACK);
@@ -99,7 +99,7 @@ pub fn run_beside(seed: u64, plan: Plan, kernels: Vec<RealKernel>) -> Outcome {
     running.join().expect("a run ends in order")
 }
 
-fn run_here(seed: u64, plan: Plan, kernels: Vec<RealKernel>) -> Outcome {
+fn run_here(seed: u64, plan: RunPlan, kernels: Vec<RealKernel>) -> Outcome {
     fastrand::seed(seed);
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = runtime.expect("a runtime");

@@ -62,7 +62,7 @@ struct State {
 }
 
 /// Sees every call before it is carried out, and may let it fail.
-type Hook = Box<dyn FnMut(&Call<'_>) -> Option<Fault> + Send>;
+type Hook = Box<dyn FnMut(&Call<'_>) -> Option<SimulatedFault> + Send>;
 
 /// Sees the tables after every change.
 type Observer = Box<dyn FnMut(&Ruleset<'_>) + Send>;
@@ -94,7 +94,7 @@ pub struct Call<'a> {
 
 /// How a call fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub enum SimulatedFault {
     /// The kernel answers with this error number, and does nothing.
     Refused(i32),
     /// The kernel does it, and its answer is lost.
@@ -218,7 +218,7 @@ impl SimulatedKernel {
     }
 
     /// Calls `hook` for every call from now on. It must not use this kernel.
-    pub fn set_hook(&self, hook: impl FnMut(&Call<'_>) -> Option<Fault> + Send + 'static) {
+    pub fn set_hook(&self, hook: impl FnMut(&Call<'_>) -> Option<SimulatedFault> + Send + 'static) {
         self.state().hook = Some(Box::new(hook));
     }
 
@@ -378,22 +378,34 @@ impl Connection {
         let call = Call { process: self.process.number, messages: &messages };
         let fault = state.hook.as_mut().and_then(|hook| hook(&call));
         match fault {
-            Some(Fault::NotSent(errno)) => return Err(io::Error::from_raw_os_error(errno)),
-            Some(Fault::Killed) => {
+            Some(SimulatedFault::NotSent(errno)) => {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
+            Some(SimulatedFault::Killed) => {
                 state.end(self.process.number);
                 return Err(io::Error::from_raw_os_error(errno::EPERM));
             }
-            Some(Fault::Refused(_) | Fault::AnswerLost | Fault::Interrupted) | None => {}
+            Some(
+                SimulatedFault::Refused(_)
+                | SimulatedFault::AnswerLost
+                | SimulatedFault::Interrupted,
+            )
+            | None => {}
         }
         let answer = state.answer(self.port, &call, fault);
-        let refused = matches!(fault, Some(Fault::Refused(_)));
+        let refused = matches!(fault, Some(SimulatedFault::Refused(_)));
         if let Some(mirror) = state.mirror.as_mut().filter(|_| call.is_commit() && !refused) {
             mirror.commit(self.port, &bytes, &answer, &call.description());
         }
         drop(state);
         self.inbox.push_back(match fault {
-            Some(Fault::AnswerLost) => Answer::Overrun,
-            Some(Fault::Refused(_) | Fault::NotSent(_) | Fault::Interrupted | Fault::Killed)
+            Some(SimulatedFault::AnswerLost) => Answer::Overrun,
+            Some(
+                SimulatedFault::Refused(_)
+                | SimulatedFault::NotSent(_)
+                | SimulatedFault::Interrupted
+                | SimulatedFault::Killed,
+            )
             | None => Answer::Messages(answer),
         });
         Ok(())
@@ -435,9 +447,9 @@ impl State {
     }
 
     /// Carries a call out, unless it is to be refused; returns the answer.
-    fn answer(&mut self, port: u32, call: &Call<'_>, fault: Option<Fault>) -> Vec<u8> {
+    fn answer(&mut self, port: u32, call: &Call<'_>, fault: Option<SimulatedFault>) -> Vec<u8> {
         let Some(first) = call.messages.first() else { return Vec::new() };
-        if let Some(Fault::Refused(errno)) = fault {
+        if let Some(SimulatedFault::Refused(errno)) = fault {
             let subject = call.messages.get(usize::from(call.is_commit())).unwrap_or(first);
             return answers::acknowledgement(subject, errno);
         }
@@ -452,8 +464,13 @@ impl State {
             _ => self.tables.dump(first),
         };
         match fault {
-            Some(Fault::Interrupted) => answers::interrupted(answer),
-            Some(Fault::Refused(_) | Fault::AnswerLost | Fault::NotSent(_) | Fault::Killed)
+            Some(SimulatedFault::Interrupted) => answers::interrupted(answer),
+            Some(
+                SimulatedFault::Refused(_)
+                | SimulatedFault::AnswerLost
+                | SimulatedFault::NotSent(_)
+                | SimulatedFault::Killed,
+            )
             | None => answer,
         }
     }

@@ -173,14 +173,15 @@ fn try_delete_chains(
     let generation = socket.generation()?;
     let chains = retry_interrupted(|| socket.chains(family, table))?;
     let chains = chains.into_iter().map(|chain| chain.name).filter(|name| is_theirs(name));
-    let plan = Plan::new(chains.collect(), &retry_interrupted(|| socket.rules(family, table))?);
+    let plan =
+        RemovalPlan::new(chains.collect(), &retry_interrupted(|| socket.rules(family, table))?);
     socket.commit_at(&plan.batch(family, table), generation)?;
     Ok(plan.text(family, table))
 }
 
 /// What is removed from a table of iptables mode.
 #[derive(Debug, PartialEq, Eq)]
-struct Plan {
+struct RemovalPlan {
     /// Chains of kube-proxy, with all of their rules.
     chains: BTreeSet<String>,
     /// Rules in other chains that lead to them: chain and handle.
@@ -189,7 +190,7 @@ struct Plan {
     users: BTreeSet<String>,
 }
 
-impl Plan {
+impl RemovalPlan {
     fn new(mut chains: BTreeSet<String>, rules: &[RuleInfo]) -> Self {
         let [mark, _] = MASQUERADE_CHAINS;
         let elsewhere = rules.iter().filter(|rule| !is_theirs(&rule.chain));
@@ -255,7 +256,7 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    fn plan(extra: Option<RuleInfo>) -> Plan {
+    fn plan(extra: Option<RuleInfo>) -> RemovalPlan {
         let chains = names("KUBE-MARK-MASQ KUBE-POSTROUTING KUBE-SERVICES KUBE-SVC-A");
         let mut rules = vec![
             rule(1, "PREROUTING", "KUBE-SERVICES"),
@@ -266,13 +267,13 @@ mod tests {
             rule(6, "KUBE-FIREWALL", ""),
         ];
         rules.extend(extra);
-        Plan::new(chains, &rules)
+        RemovalPlan::new(chains, &rules)
     }
 
     #[test]
     fn chains_go_with_the_rules_that_lead_to_them() {
         let plan = plan(None);
-        let expected = Plan {
+        let expected = RemovalPlan {
             chains: names("KUBE-MARK-MASQ KUBE-POSTROUTING KUBE-SERVICES KUBE-SVC-A"),
             rules: vec![("PREROUTING".into(), 1), ("POSTROUTING".into(), 3)],
             users: BTreeSet::new(),
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn what_masquerades_stays_for_others_who_use_it() {
         let plan = plan(Some(rule(7, "CNI-HOSTPORT-SETMARK", "KUBE-MARK-MASQ")));
-        let expected = Plan {
+        let expected = RemovalPlan {
             chains: names("KUBE-SERVICES KUBE-SVC-A"),
             rules: vec![("PREROUTING".into(), 1)],
             users: names("CNI-HOSTPORT-SETMARK"),
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn nothing_there_is_nothing_to_do() {
-        let plan = Plan::new(BTreeSet::new(), &[rule(1, "PREROUTING", "MINE")]);
+        let plan = RemovalPlan::new(BTreeSet::new(), &[rule(1, "PREROUTING", "MINE")]);
         assert!(plan.batch(Family::Ip, "nat").is_empty());
         assert_eq!(plan.text(Family::Ip, "nat"), None);
     }

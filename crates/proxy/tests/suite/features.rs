@@ -6,7 +6,7 @@
 )]
 
 use zonewise_netns::Namespace;
-use zonewise_nft::simulated::{Fault, SimulatedKernel};
+use zonewise_nft::simulated::{SimulatedFault, SimulatedKernel};
 use zonewise_nft::{Family, Network, Socket};
 use zonewise_proxy::features::{ProbedFeature, probe};
 use zonewise_proxy::testing::{Kernel, NodeSettings, Options};
@@ -53,13 +53,13 @@ fn a_kernel_without_owners_is_told_and_used() {
 #[test]
 fn a_kernel_that_lacks_what_is_needed_is_told_with_the_remedy() {
     let kernel = SimulatedKernel::new(true);
-    kernel.set_hook(|call| call.is_commit().then_some(Fault::Refused(EOPNOTSUPP)));
+    kernel.set_hook(|call| call.is_commit().then_some(SimulatedFault::Refused(EOPNOTSUPP)));
     let found = probe(&Network::simulated(kernel.process())).unwrap();
     let required = missing(&found).iter().filter(|(_, required)| *required).count();
     assert_eq!(required, 7);
     let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert!(texts.iter().any(|text| text.contains("load the module nft_numgen")), "{texts:?}");
     // Missing rights are no missing feature.
-    kernel.set_hook(|call| call.is_commit().then_some(Fault::Refused(1)));
+    kernel.set_hook(|call| call.is_commit().then_some(SimulatedFault::Refused(1)));
     assert!(probe(&Network::simulated(kernel.process())).is_err());
 }

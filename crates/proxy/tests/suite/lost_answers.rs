@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use zonewise_nft::Network;
 use zonewise_nft::conntrack::{Flow, Tuple};
-use zonewise_nft::simulated::{Call, Destination, Fault, Packet, SimulatedKernel};
+use zonewise_nft::simulated::{Call, Destination, Packet, SimulatedFault, SimulatedKernel};
 use zonewise_proxy::config::Config;
 use zonewise_proxy::testing::Options;
 use zonewise_proxy::{Host, RunError, Timeline};
@@ -29,13 +29,13 @@ const EINVAL: i32 = 22;
 const ENOBUFS: i32 = 105;
 
 /// A kernel with this fault in changes, and that lets nobody read it, while the switch is on.
-fn failing_kernel(fault: Fault) -> (SimulatedKernel, Arc<AtomicBool>) {
+fn failing_kernel(fault: SimulatedFault) -> (SimulatedKernel, Arc<AtomicBool>) {
     let (kernel, failing) = (SimulatedKernel::new(true), Arc::new(AtomicBool::new(false)));
     let switch = Arc::clone(&failing);
     kernel.set_hook(move |call| match (switch.load(Ordering::SeqCst), call.is_commit()) {
         (false, _) => None,
         (true, true) => Some(fault),
-        (true, false) => Some(Fault::NotSent(EIO)),
+        (true, false) => Some(SimulatedFault::NotSent(EIO)),
     });
     (kernel, failing)
 }
@@ -95,10 +95,10 @@ fn expected(numbers: impl IntoIterator<Item = u8>) -> BTreeSet<Destination> {
 #[test]
 fn a_slot_whose_removal_failed_is_written_when_it_is_needed_again() {
     for (fault, again) in [
-        (Fault::AnswerLost, 3),
-        (Fault::AnswerLost, 4),
-        (Fault::Refused(EBUSY), 3),
-        (Fault::Refused(EBUSY), 4),
+        (SimulatedFault::AnswerLost, 3),
+        (SimulatedFault::AnswerLost, 4),
+        (SimulatedFault::Refused(EBUSY), 3),
+        (SimulatedFault::Refused(EBUSY), 4),
     ] {
         let (kernel, failing) = failing_kernel(fault);
         let mut tables = tables_on(&kernel);
@@ -132,7 +132,7 @@ fn chains_are_there_before_anything_leads_to_them() {
         let words = call.description();
         let of_elements = words.contains("elements");
         log.lock().unwrap().push(words);
-        (of_elements && refusing.load(Ordering::SeqCst)).then_some(Fault::Refused(EINVAL))
+        (of_elements && refusing.load(Ordering::SeqCst)).then_some(SimulatedFault::Refused(EINVAL))
     });
     scaled_to(&mut tables, 4).sync();
     let adds = |text: &str| text.contains("add chain ip zonewise clusterip-4");
@@ -159,7 +159,11 @@ fn chains_are_there_before_anything_leads_to_them() {
 /// One Service changes, and the kernel rejects that. Only if it carries out other batches, the Service is at fault.
 #[test]
 fn a_kernel_that_carries_out_nothing_is_no_fault_of_a_service() {
-    for fault in [Fault::Refused(ENOMEM), Fault::NotSent(ENOBUFS), Fault::Refused(EINVAL)] {
+    for fault in [
+        SimulatedFault::Refused(ENOMEM),
+        SimulatedFault::NotSent(ENOBUFS),
+        SimulatedFault::Refused(EINVAL),
+    ] {
         for everything in [true, false] {
             let kernel = SimulatedKernel::new(true);
             let mut tables = tables_on(&kernel);
@@ -184,7 +188,7 @@ fn a_kernel_that_carries_out_nothing_is_no_fault_of_a_service() {
 /// rejected again for a moment.
 #[test]
 fn a_change_that_was_not_answered_is_not_taken_back() {
-    let (kernel, failing) = failing_kernel(Fault::AnswerLost);
+    let (kernel, failing) = failing_kernel(SimulatedFault::AnswerLost);
     let mut tables = tables_on(&kernel);
     tables.service(&service("web", &["10.96.0.1"])).sync();
     assert_eq!(destinations(&kernel), BTreeSet::from([Destination::Rejected]));
@@ -200,7 +204,7 @@ fn a_change_that_was_not_answered_is_not_taken_back() {
 /// tables are compared, so that it stays.
 #[test]
 fn a_slot_that_an_unanswered_change_uses_is_not_removed() {
-    let (kernel, failing) = failing_kernel(Fault::AnswerLost);
+    let (kernel, failing) = failing_kernel(SimulatedFault::AnswerLost);
     let mut tables = tables_on(&kernel);
     tables.service(&service("web", &["10.96.0.1"]));
     scaled_to(&mut tables, 3).sync();
@@ -222,7 +226,9 @@ fn a_busy_kernel_costs_no_service_its_rules_at_the_start() {
     scaled_to(&mut before, 2).sync();
     drop(before);
     kernel.set_hook(|call| {
-        call.description().contains("set ip zonewise services (").then_some(Fault::Refused(EBUSY))
+        call.description()
+            .contains("set ip zonewise services (")
+            .then_some(SimulatedFault::Refused(EBUSY))
     });
     let mut after = tables_with(&kernel, Options { masquerade_all: true, ..Options::default() });
     after.service(&service("web", &["10.96.0.1"]));
@@ -245,7 +251,7 @@ fn a_kernel_short_of_memory_costs_no_service_its_rules_at_the_start() {
     let mut refusals = 0..2;
     kernel.set_hook(move |call| {
         let with_service = call.description().contains("set ip zonewise services (");
-        (with_service && refusals.next().is_some()).then_some(Fault::Refused(ENOMEM))
+        (with_service && refusals.next().is_some()).then_some(SimulatedFault::Refused(ENOMEM))
     });
     let mut after = tables_with(&kernel, Options { masquerade_all: true, ..Options::default() });
     after.service(&service("web", &["10.96.0.1"]));
@@ -334,7 +340,7 @@ async fn flows_that_could_not_be_read_are_looked_at_again() {
     kernel.set_hook(move |call| {
         let first = call.is_conntrack() && count.load(Ordering::SeqCst) == 0;
         count.fetch_add(u32::from(first), Ordering::SeqCst);
-        first.then_some(Fault::Refused(ENOBUFS))
+        first.then_some(SimulatedFault::Refused(ENOBUFS))
     });
     proxy.api.objects.update(&[slice_of("UDP", 2)]).await.unwrap();
     eventually_equals("reading flows has failed", 1, || failed.load(Ordering::SeqCst)).await;
@@ -354,7 +360,7 @@ fn refuses_a_removal_and_the_next_reading(kernel: &SimulatedKernel) -> Arc<Atomi
             _ => false,
         };
         count.fetch_add(u32::from(fails), Ordering::SeqCst);
-        fails.then_some(Fault::NotSent(ENOBUFS))
+        fails.then_some(SimulatedFault::NotSent(ENOBUFS))
     });
     failed
 }
@@ -367,7 +373,11 @@ fn a_half_that_was_not_answered_is_not_rejected() {
     let mut tables = tables_on(&kernel);
     tables.service(&service("web", &["10.96.0.1"])).sync();
     // Both together, the first one alone, the second one alone.
-    let mut faults = vec![Fault::AnswerLost, Fault::Refused(EINVAL), Fault::Refused(EINVAL)];
+    let mut faults = vec![
+        SimulatedFault::AnswerLost,
+        SimulatedFault::Refused(EINVAL),
+        SimulatedFault::Refused(EINVAL),
+    ];
     let of_elements = |call: &Call<'_>| call.description().contains("elements");
     kernel.set_hook(move |call| of_elements(call).then(|| faults.pop()).flatten());
     tables.service(&service("bad", &["10.96.0.2"]));

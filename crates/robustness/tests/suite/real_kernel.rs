@@ -1,7 +1,7 @@
 //! A sample of seeds beside real kernels, so that those in memory stay true.
 
 use zonewise_netns::Namespace;
-use zonewise_robustness::{Plan, RealKernel, run_beside};
+use zonewise_robustness::{RealKernel, RunPlan, run_beside};
 
 /// A kernel's tables in a network namespace of their own.
 fn real_kernel() -> RealKernel {
@@ -13,7 +13,7 @@ fn real_kernel() -> RealKernel {
 fn real_kernels_answer_as_those_in_memory() {
     for seed in 1000..1006 {
         let kernels = [(); 3].map(|()| real_kernel()).into();
-        let outcome = run_beside(seed, Plan::default(), kernels);
+        let outcome = run_beside(seed, RunPlan::default(), kernels);
         assert!(outcome.violation.is_none(), "{outcome}");
     }
 }

@@ -1,4 +1,4 @@
-//! kube-proxy and ours, in twin worlds with the same objects: the same endpoints are reached from
+//! kube-proxy and ours, each in a network of its own with the same objects: the same endpoints are reached from
 //! every kind of client.
 #![allow(
     clippy::unwrap_used,

@@ -20,7 +20,7 @@ const HASH: &str = "pod-template-hash";
 
 /// What is to be done for a Deployment.
 #[derive(Debug, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct DeploymentPlan {
     /// A ReplicaSet to create.
     pub(super) create: Option<Value>,
     /// ReplicaSets with new sizes and annotations.
@@ -32,7 +32,7 @@ pub(super) struct Plan {
 }
 
 /// What is to be done for a Deployment that controls these ReplicaSets.
-pub(super) fn plan(deployment: &Value, sets: &[&Value], now: &str) -> Plan {
+pub(super) fn plan(deployment: &Value, sets: &[&Value], now: &str) -> DeploymentPlan {
     let current = sets.iter().copied().find(|set| has_template(set, deployment));
     let old: Vec<&Value> = sets
         .iter()
@@ -47,7 +47,7 @@ pub(super) fn plan(deployment: &Value, sets: &[&Value], now: &str) -> Plan {
     let update = current.map(|set| resized(deployment, set, sizes.current, Some(&revision)));
     let shrunk =
         old.iter().zip(&sizes.old).map(|(set, size)| resized(deployment, set, *size, None));
-    Plan {
+    DeploymentPlan {
         update: update.into_iter().chain(shrunk).collect(),
         delete: forgotten(deployment, &old),
         deployment: with_status(

@@ -9,7 +9,7 @@ use crate::operations::metadata;
 
 /// What is to be done for a ReplicaSet.
 #[derive(Debug, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct ReplicaSetPlan {
     /// How many Pods to create.
     pub(super) create: usize,
     /// Names of Pods to delete.
@@ -19,10 +19,10 @@ pub(super) struct Plan {
 }
 
 /// What is to be done for a ReplicaSet that controls these Pods.
-pub(super) fn plan(set: &Value, pods: &[&Value], now: Timestamp) -> Plan {
+pub(super) fn plan(set: &Value, pods: &[&Value], now: Timestamp) -> ReplicaSetPlan {
     let active: Vec<&Value> = pods.iter().copied().filter(|pod| is_active(pod)).collect();
     let wanted = usize::try_from(count(set, "/spec/replicas")).unwrap_or(0);
-    Plan {
+    ReplicaSetPlan {
         create: wanted.saturating_sub(active.len()),
         delete: surplus(&active, active.len().saturating_sub(wanted)),
         replica_set: with_status(set, &active, now),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use zonewise_cluster::lease::ElectionConfig;
 use zonewise_nft::Network;
 use zonewise_nft::errno::ENOENT;
-use zonewise_nft::simulated::{Call, Fault, Process, SimulatedKernel};
+use zonewise_nft::simulated::{Call, Process, SimulatedFault, SimulatedKernel};
 use zonewise_proxy::config::{Config, Settings};
 use zonewise_proxy::{Host, Timeline};
 use zonewise_telemetry::shutdown::Shutdown;
@@ -89,7 +89,7 @@ impl Seat {
 pub(crate) struct KernelFaults {
     /// The share of calls that fail, and how.
     pub(crate) rate: f64,
-    pub(crate) kinds: Vec<Fault>,
+    pub(crate) kinds: Vec<SimulatedFault>,
     /// The process ends before the call with this number, counted from now.
     pub(crate) kill_in: Option<u32>,
     /// The process was ended so.
@@ -102,13 +102,13 @@ impl KernelFaults {
         (self.rate, self.kinds) = (0.0, Vec::new());
     }
 
-    fn draw(&mut self, call: &Call<'_>) -> Option<Fault> {
+    fn draw(&mut self, call: &Call<'_>) -> Option<SimulatedFault> {
         if let Some(calls) = &mut self.kill_in {
             *calls = calls.saturating_sub(1);
             if *calls == 0 {
                 self.kill_in = None;
                 self.killed = true;
-                return Some(Fault::Killed);
+                return Some(SimulatedFault::Killed);
             }
         }
         if self.rate == 0.0 || fastrand::f64() >= self.rate {
@@ -116,9 +116,9 @@ impl KernelFaults {
         }
         let drawn = fastrand::choice(&self.kinds).copied();
         drawn.filter(|fault| match fault {
-            Fault::Interrupted => !call.is_commit(),
+            SimulatedFault::Interrupted => !call.is_commit(),
             // Of a flow, a kernel says so only if it is gone.
-            Fault::Refused(ENOENT) => !call.is_conntrack(),
+            SimulatedFault::Refused(ENOENT) => !call.is_conntrack(),
             _ => true,
         })
     }
