@@ -102,7 +102,9 @@ impl Prices {
             let line = line.trim_start_matches('\u{feff}');
             let wrong = |message| LineError::new(file, number, message);
             let (service, amount) = line.rsplit_once(',').ok_or_else(|| {
-                wrong(format!("invalid line `{line}` (example: shop/web,1500000000)"))
+                wrong(format!(
+                    "`{line}` is not a Service and a number of bytes (example: shop/web,1500000000)"
+                ))
             })?;
             let service = service.trim().trim_matches('"');
             let amount = amount.trim().trim_matches('"');
@@ -111,7 +113,11 @@ impl Prices {
                     *bytes.entry(service.to_owned()).or_default() += amount;
                 }
                 Err(_) if number == 1 && !service.contains('/') => {}
-                _ => return Err(wrong(format!("invalid number of bytes `{amount}`"))),
+                _ => {
+                    return Err(wrong(format!(
+                        "`{amount}` is not a number of bytes (example: 1500000000)"
+                    )));
+                }
             }
         }
         Ok(bytes)

@@ -224,7 +224,12 @@ impl File {
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         let file: Self = file::decode(name, text)?;
         if file.api_version.as_deref() != Some(API_VERSION) || file.kind.as_deref() != Some(KIND) {
-            let message = format!("expected apiVersion {API_VERSION} and kind {KIND}");
+            let found = |field: Option<String>| field.unwrap_or_else(|| "none".to_owned());
+            let message = format!(
+                "expected apiVersion {API_VERSION} and kind {KIND}, found {} and {}",
+                found(file.api_version),
+                found(file.kind)
+            );
             return Err(FileError::of(name, message).into());
         }
         Ok(Self { origin: name.to_owned(), ..file })

@@ -1,4 +1,4 @@
-//! Takes evacuations forward: looks, decides, stores the decision, tells.
+//! Takes evacuations forward: looks, decides, stores the decision, and reports it with events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

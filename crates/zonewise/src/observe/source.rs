@@ -249,7 +249,9 @@ impl Source {
             let ignored: Vec<String> =
                 remarks.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
             if !self.is_files() {
-                bail!("the cluster has no Node, Pod, Service or EndpointSlice yet");
+                bail!(
+                    "the cluster has no Node, Pod, Service or EndpointSlice: check that the kubeconfig names the right one"
+                );
             }
             let found = if ignored.is_empty() {
                 "the input is empty".into()
@@ -341,7 +343,10 @@ fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
             .filter(|path| is_manifest(path))
             .collect();
         if inside.is_empty() {
-            bail!("{} has no .yaml, .yml or .json file", path.display());
+            bail!(
+                "the directory {} has no .yaml, .yml or .json file: name another one, or a file",
+                path.display()
+            );
         }
         inside.sort();
         files.extend(inside);

@@ -141,7 +141,8 @@ fn d17_what_is_wrong_is_named_with_file_line_and_column() {
         (with_heuristics("heuristics: [\n"), "wrong.yaml:"),
         (
             "apiVersion: v1\nkind: ConfigMap\n".to_owned(),
-            "wrong.yaml: expected apiVersion config.zonewise.dev/v1alpha1 and kind ControllerConfiguration\n",
+            "wrong.yaml: expected apiVersion config.zonewise.dev/v1alpha1 and kind ControllerConfiguration, \
+             found v1 and ConfigMap\n",
         ),
         ("#".repeat(1 << 21), "wrong.yaml: larger than 1048576 bytes: not a configuration file\n"),
     ];

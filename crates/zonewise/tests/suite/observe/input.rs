@@ -165,7 +165,7 @@ fn bytes_per_service_are_read_from_a_file() {
     assert_eq!(legacy["cost"]["gb"], json!(500.0));
     let ran = explain("service,bytes\nshop/legacy,many\n");
     assert_eq!(ran.code, 1);
-    assert!(ran.err.contains("line 2: invalid number of bytes `many`"), "{}", ran.err);
+    assert!(ran.err.contains("line 2: `many` is not a number of bytes"), "{}", ran.err);
 }
 
 /// kubectl writes `kind: List` last: a list without it was cut off, wherever that was.
