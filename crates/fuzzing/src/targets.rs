@@ -19,6 +19,7 @@ use zonewise_common::protobuf::stream::{FrameCutter, ListCutter, ListMetadata};
 use zonewise_common::protobuf::{self, kinds, reader};
 use zonewise_common::proxy_report::ProxyReport;
 use zonewise_controller::guard::{self, Outcome};
+use zonewise_demand::health::HealthState;
 use zonewise_demand::report::Report;
 use zonewise_demand::state::State;
 use zonewise_explain::top::exposition::samples;
@@ -95,6 +96,11 @@ pub(crate) fn demand(bytes: &[u8]) {
     if let Ok(state) = State::decode(text) {
         let written = state.encode();
         let again = State::decode(&written).map(|state| state.encode());
+        assert_eq!(again.as_ref(), Ok(&written), "{text}");
+    }
+    if let Ok(failing) = HealthState::decode(text) {
+        let written = failing.encode();
+        let again = HealthState::decode(&written).map(|failing| failing.encode());
         assert_eq!(again.as_ref(), Ok(&written), "{text}");
     }
 }
