@@ -35,6 +35,7 @@ pub(crate) struct Metrics {
 pub(crate) struct OwnMetrics {
     pub(crate) duration: Histogram,
     pub(crate) condition_writes: Counter,
+    pub(crate) demand_writes: Counter,
     pub(crate) events_dropped: Counter,
     pub(crate) unreadable: Family<Counter, 1>,
     pub(crate) watch_failures: Family<Counter, 1>,
@@ -346,6 +347,10 @@ impl OwnMetrics {
             condition_writes: single(
                 "zonewise_condition_writes_total",
                 "Writes of conditions on Services",
+            )?,
+            demand_writes: single(
+                "zonewise_demand_slice_writes_total",
+                "EndpointSlices written because measured demand has changed, and nothing else",
             )?,
             events_dropped: single(
                 "zonewise_events_dropped_total",

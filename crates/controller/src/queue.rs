@@ -48,6 +48,16 @@ impl Causes {
     pub(crate) fn only_slices(self) -> bool {
         self.0 & !(1 << Cause::Quiet as u8) == 1 << Cause::Slices as u8
     }
+
+    /// Whether the only change is that of measured demand.
+    pub(crate) fn only_demand(self) -> bool {
+        self.0 & !(1 << Cause::Quiet as u8) == 1 << Cause::Demand as u8
+    }
+
+    /// Whether nothing has changed at all.
+    pub(crate) fn only_quiet(self) -> bool {
+        self.0 == 1 << Cause::Quiet as u8
+    }
 }
 
 impl Queue {

@@ -16,6 +16,8 @@ use crate::proxies::ServiceReadiness;
 
 /// The type of the condition of guard mode, without [`CONDITION_PREFIX`].
 const ENFORCED: &str = "Enforced";
+/// The type of the condition of measured demand, without [`CONDITION_PREFIX`].
+const MEASURED: &str = "Measured";
 /// Characters of a value that a message shows: an annotation may have 256 KiB.
 const SHOWN_VALUE: usize = 63;
 /// Keys without effect that a message names.
@@ -136,8 +138,54 @@ pub(crate) fn enforced_reason(service: &Service) -> Option<Box<str>> {
 }
 
 fn enforced(conditions: &[Condition]) -> Option<&Condition> {
-    let kind = format!("{CONDITION_PREFIX}{ENFORCED}");
+    of_type(conditions, ENFORCED)
+}
+
+fn of_type<'a>(conditions: &'a [Condition], suffix: &str) -> Option<&'a Condition> {
+    let kind = format!("{CONDITION_PREFIX}{suffix}");
     conditions.iter().find(|condition| *condition.r#type == *kind)
+}
+
+/// What is known about the measured demand of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measured {
+    /// It does not ask for any.
+    NotAsked,
+    /// Nothing yet, or nothing that lasts.
+    Unknown,
+    /// Whether it is in force, and what keeps it from that.
+    Known(Code),
+}
+
+/// The condition `Measured`, which says whether measured demand is in force. While that is not known, the one before stays.
+pub(crate) fn measured_condition(
+    measured: Measured,
+    before: &[Condition],
+    now: i64,
+) -> Option<Condition> {
+    let code = match measured {
+        Measured::NotAsked => return None,
+        Measured::Unknown => return of_type(before, MEASURED).cloned(),
+        Measured::Known(code) => code,
+    };
+    let status = if code.entry().outcome == Outcome::InForce { "True" } else { "False" };
+    let content = ConditionContent { suffix: MEASURED, status, code, message: sentence(code) };
+    Some(condition(before, content, now))
+}
+
+/// The event for a change of [`measured_condition`].
+pub(crate) fn measured_event(now: &[Condition], before: &[Condition]) -> Option<Event> {
+    let measured = of_type(now, MEASURED)?;
+    if of_type(before, MEASURED).is_some_and(|known| known.reason == measured.reason) {
+        return None;
+    }
+    let asks_for_action = [Code::DemandTableFull, Code::DemandNotCollected, Code::DemandOfOneNode];
+    let asks = asks_for_action.iter().any(|code| *measured.reason == *code.to_string());
+    Some(Event {
+        kind: if asks { EventType::Warning } else { EventType::Normal },
+        reason: measured.reason.to_string(),
+        message: measured.message.to_string(),
+    })
 }
 
 /// The event for a change of [`enforced_condition`].
@@ -402,6 +450,60 @@ mod tests {
         }
         let kept: Vec<_> = enforced_condition(Standing::Unknown, &failed, 9).into_iter().collect();
         assert!(enforced_event(&kept, &failed).is_none());
+    }
+
+    #[test]
+    fn measured_demand_is_told_when_it_is_known_and_an_event_tells_each_change_once() {
+        let of = |code| measured_condition(Measured::Known(code), &[], 0).unwrap();
+        let full = [of(Code::DemandTableFull)];
+        let says = |status: &str, code: Code| Some((status.to_owned(), code.to_string()));
+        let warning = Some(EventType::Warning);
+        let rows = [
+            (Measured::NotAsked, &full[..], None, None),
+            (Measured::Unknown, &[], None, None),
+            (Measured::Unknown, &full, says("False", Code::DemandTableFull), None),
+            (
+                Measured::Known(Code::DemandTableFull),
+                &full,
+                says("False", Code::DemandTableFull),
+                None,
+            ),
+            (
+                Measured::Known(Code::DemandTableFull),
+                &[],
+                says("False", Code::DemandTableFull),
+                warning,
+            ),
+            (
+                Measured::Known(Code::DemandOfOneNode),
+                &full,
+                says("True", Code::DemandOfOneNode),
+                warning,
+            ),
+            (
+                Measured::Known(Code::DemandMeasured),
+                &full,
+                says("True", Code::DemandMeasured),
+                Some(EventType::Normal),
+            ),
+            (
+                Measured::Known(Code::TooFewConnections),
+                &[],
+                says("False", Code::TooFewConnections),
+                Some(EventType::Normal),
+            ),
+        ];
+        for (measured, before, expected, event) in rows {
+            let now: Vec<Condition> = measured_condition(measured, before, 9).into_iter().collect();
+            let told = now.first().map(|one| (one.status.to_string(), one.reason.to_string()));
+            assert_eq!(told, expected, "{measured:?}");
+            let told = measured_event(&now, before);
+            assert_eq!(told.as_ref().map(|event| event.kind), event, "{measured:?}");
+            assert!(
+                now.iter().all(|one| !one.message.contains(|c: char| c.is_ascii_digit())),
+                "{now:?}"
+            );
+        }
     }
 
     #[test]

@@ -143,7 +143,11 @@ impl<L: IndexListener> Syncer<L> {
         let requested = requested_routing(&objects.service, &settings);
         let labels = labels(&requested);
         let plan = self.plan(key, &objects, &requested, &settings);
+        let by_demand = self.states.with(key, |state| state.is_by_demand(causes));
         let result = self.write(&objects.service, &plan, &labels, progress).await;
+        if by_demand && result.is_ok() {
+            self.metrics.own.demand_writes.add(plan.writes() as u64);
+        }
         self.metrics.own.duration.observe(start.elapsed().as_secs_f64());
         let again = self.remember(key, &plan, &labels, &settings);
         let reported = match &result {
@@ -354,10 +358,12 @@ impl<L: IndexListener> Syncer<L> {
         }
         self.report_transition(key, service, plan);
         let conditions = self.conditions(key, service, requested, plan);
-        let ignored = status::ignored_event(&conditions, &self.stored_conditions(key, service));
+        let before = self.stored_conditions(key, service);
+        let ignored = status::ignored_event(&conditions, &before);
+        let measured = status::measured_event(&conditions, &before);
         self.write_conditions(key, service, conditions, progress).await?;
         // After the write, so that an attempt that fails does not lead to two events.
-        self.emit(service, ignored.into_iter().collect());
+        self.emit(service, ignored.into_iter().chain(measured).collect());
         Ok(())
     }
 
@@ -408,6 +414,8 @@ impl<L: IndexListener> Syncer<L> {
         let was = status::previous_ready_status(&conditions, &before);
         let standing = self.readiness.evaluate(key, was, self.newest(key));
         conditions.push(status::ready_condition(standing, &before, now));
+        let measured = self.demand.told(key, requested.demand);
+        conditions.extend(status::measured_condition(measured, &before, now));
         conditions
     }
 

@@ -21,14 +21,17 @@
 //! - `plausible` bounds what a single node can claim.
 //! - `shares` blends what is measured with the model, and decides when shares in force change.
 //! - `load` says how much the endpoints of a zone have to take.
-//! - `state` is what is in force, for all Services, as text.
+//! - `state` is what is in force, for all Services, as text; `notes` is what only people want to know besides.
+//! - `account` tells people what is stored of a Service.
 //!
 //! Pure functions: no I/O and no clock. Times are milliseconds since 1970 and come from the caller. A clock that
 //! is set back stands still here.
 
+pub mod account;
 pub mod failures;
 pub mod health;
 pub mod load;
+pub mod notes;
 pub mod plausible;
 pub mod queries;
 pub mod rates;
@@ -38,6 +41,7 @@ pub mod shares;
 pub mod state;
 pub mod window;
 
+use zonewise_common::name::Name;
 use zonewise_topology::capacity::{Capacity, NodeCapacity};
 
 use failures::Failures;
@@ -47,6 +51,8 @@ use window::Measurement;
 pub trait Figures {
     /// Sets the Services that are measured, as `namespace/name`.
     fn set_services(&mut self, wanted: &[String]);
+    /// Those of them that are not measured, because too many are wanted.
+    fn left_out(&self) -> &[Name];
     /// Sets the nodes of the cluster.
     fn set_nodes(&mut self, nodes: &[NodeCapacity<'_>]);
     /// What is known now. The zones are those of the model.
@@ -60,6 +66,10 @@ pub trait Figures {
 impl Figures for window::Window {
     fn set_services(&mut self, wanted: &[String]) {
         self.set_services(wanted.iter().map(String::as_str));
+    }
+
+    fn left_out(&self) -> &[Name] {
+        self.services_left_out()
     }
 
     fn set_nodes(&mut self, nodes: &[NodeCapacity<'_>]) {
@@ -82,6 +92,10 @@ impl Figures for window::Window {
 impl Figures for rates::Rates {
     fn set_services(&mut self, wanted: &[String]) {
         self.set_services(wanted.iter().map(String::as_str));
+    }
+
+    fn left_out(&self) -> &[Name] {
+        self.services_left_out()
     }
 
     fn set_nodes(&mut self, nodes: &[NodeCapacity<'_>]) {

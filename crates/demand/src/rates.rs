@@ -138,6 +138,11 @@ impl Rates {
         }
     }
 
+    /// The Services that are left out because too many are wanted.
+    pub fn services_left_out(&self) -> &[Name] {
+        self.services.left_out()
+    }
+
     /// Sets the nodes of the cluster. Rates are by zone already, so only their zones are used.
     pub fn set_nodes(&mut self, nodes: &[NodeCapacity<'_>]) {
         self.zones = nodes.iter().filter_map(|node| node.zone).map(Name::from).collect();

@@ -18,7 +18,8 @@ pub(crate) struct Services {
     sets: u64,
     /// For each number, the value of `sets` with which its Service came.
     since: Vec<u64>,
-    left_out: usize,
+    /// Those that are wanted and for which there is no room.
+    left_out: Vec<Name>,
 }
 
 impl Services {
@@ -41,7 +42,7 @@ impl Services {
         added.sort_unstable();
         added.dedup();
         let room = MAX_SERVICES.saturating_sub(self.numbers.len()).min(added.len());
-        self.left_out = added.len() - room;
+        self.left_out = added[room..].iter().map(|name| Name::from(*name)).collect();
         self.sets += 1;
         for name in &added[..room] {
             let number = self.free.pop().unwrap_or(self.end);
@@ -53,9 +54,9 @@ impl Services {
         gone
     }
 
-    /// How many are left out because too many are wanted.
-    pub(crate) fn left_out(&self) -> usize {
-        self.left_out
+    /// Those that are left out because too many are wanted.
+    pub(crate) fn left_out(&self) -> &[Name] {
+        &self.left_out
     }
 
     /// Whether there are none.

@@ -205,7 +205,7 @@ pub fn shares(
         silent: measured.silent.iter().sum(),
         held: step.held,
         rewritten: step.shares != start.shares,
-        reason: reason(&target, fresh.as_ref(), age, step.held),
+        reason: reason(&target, fresh.as_ref().and_then(Fresh::of_one_node), age, step.held),
     };
     (in_force(aged, step, measured_at, now, &by_capacity), decision)
 }
@@ -259,6 +259,11 @@ impl Fresh {
         Some(Self { parts, sample: measured.sample as f64, largest_node, bounded: excess > 0.0 })
     }
 
+    /// The part of the largest node, where that is more than one node counts for.
+    fn of_one_node(&self) -> Option<f64> {
+        self.bounded.then_some(self.largest_node)
+    }
+
     /// Whether it differs from a memory by more than chance explains.
     fn surprises(&self, memory: &[f64]) -> bool {
         let known: f64 = memory.iter().sum();
@@ -301,16 +306,16 @@ impl Aged {
 }
 
 /// The shares as they should be.
-struct Target {
-    shares: Vec<f64>,
-    sample: f64,
-    weight: f64,
+pub(crate) struct Target {
+    pub(crate) shares: Vec<f64>,
+    pub(crate) sample: f64,
+    pub(crate) weight: f64,
     /// What a share must be off by to be changed.
-    least_step: f64,
+    pub(crate) least_step: f64,
 }
 
 impl Target {
-    fn of(memory: &[f64], model: &[f64]) -> Self {
+    pub(crate) fn of(memory: &[f64], model: &[f64]) -> Self {
         let sample: f64 = memory.iter().sum();
         if sample < FORGOTTEN {
             // Nothing to go by: the model, to the last digit.
@@ -338,7 +343,7 @@ fn deviation(sample: f64) -> f64 {
 }
 
 /// From what was in force to what is.
-struct Step {
+pub(crate) struct Step {
     shares: Vec<u32>,
     moving: bool,
     /// Rewrites that it costs.
@@ -347,10 +352,15 @@ struct Step {
 }
 
 impl Step {
+    /// How far the share in force is off, of the zone where that is most.
+    pub(crate) fn distance(in_force: &InForce, target: &Target) -> f64 {
+        let off = |(share, target): (f64, &f64)| (target - share).abs();
+        in_force.parts().zip(&target.shares).map(off).fold(0.0, f64::max)
+    }
+
     fn of(start: &InForce, target: &Target, aged: &Aged) -> Self {
         let stay = |held| Self { shares: start.shares.clone(), moving: false, spent: 0.0, held };
-        let off = |(share, target): (f64, &f64)| (target - share).abs();
-        let distance = start.parts().zip(&target.shares).map(off).fold(0.0, f64::max);
+        let distance = Self::distance(start, target);
         let part_of_step = if start.moving { 0.5 } else { 1.0 };
         if distance < target.least_step * part_of_step {
             let is_there = distance < 1.0 / ONE;
@@ -371,7 +381,13 @@ impl Step {
     }
 }
 
-fn reason(target: &Target, fresh: Option<&Fresh>, age: Option<f64>, held: Option<Held>) -> Reason {
+/// What is said of a decision. `one_node` is the part of the largest node, where that is more than one node counts for.
+pub(crate) fn reason(
+    target: &Target,
+    one_node: Option<f64>,
+    age: Option<f64>,
+    held: Option<Held>,
+) -> Reason {
     let (connections, weight) = (target.sample.round() as u64, target.weight);
     if weight < 0.5 {
         return match age {
@@ -379,9 +395,9 @@ fn reason(target: &Target, fresh: Option<&Fresh>, age: Option<f64>, held: Option
             _ => Reason::TooFewConnections { connections, enough: PRIOR as u64 },
         };
     }
-    match (held, fresh) {
+    match (held, one_node) {
         (Some(Held::ChangeLimit | Held::RewriteLimit), _) => Reason::DemandChangeLimited { weight },
-        (_, Some(fresh)) if fresh.bounded => Reason::DemandOfOneNode { part: fresh.largest_node },
+        (_, Some(part)) => Reason::DemandOfOneNode { part },
         _ => Reason::DemandMeasured { connections, weight },
     }
 }

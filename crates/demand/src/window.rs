@@ -37,7 +37,7 @@ use crate::services::Services;
 use crate::{Millis, seconds};
 
 /// The most Services that are measured. Others keep to the model.
-pub const MAX_SERVICES: usize = 5_000;
+pub const MAX_SERVICES: usize = 10_000;
 
 /// The most counters that are kept, of all nodes together: 64 MB.
 pub const MAX_COUNTERS: usize = 4_000_000;
@@ -164,8 +164,8 @@ impl Window {
         self.counters = self.nodes.values().map(|node| node.counters.len()).sum();
     }
 
-    /// How many Services are left out because too many are wanted.
-    pub fn services_left_out(&self) -> usize {
+    /// The Services that are left out because too many are wanted.
+    pub fn services_left_out(&self) -> &[Name] {
         self.services.left_out()
     }
 

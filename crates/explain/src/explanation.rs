@@ -23,6 +23,7 @@ use zonewise_topology::traffic::TrafficModel;
 
 use crate::change::ControllerView;
 use crate::cost::Crossing;
+use crate::demand::{Demand, demand, with_trial};
 use crate::environment::{Component, Environment, ProxyKind};
 use crate::ignored;
 use crate::improvements::{Improvement, improvements};
@@ -58,6 +59,9 @@ pub struct Explanation {
     pub numbers: numbers::Explanation,
     /// Where the documentation explains the reason.
     pub docs: String,
+    /// What is measured of the Service's demand; absent if it does not ask for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demand: Option<Demand>,
     /// Annotations and fields that are ignored.
     pub notes: Vec<Note>,
     /// The reason in every address family.
@@ -223,6 +227,7 @@ pub fn explain(
         docs: numbers.reason.docs(),
         grouped_by: grouped_by(decision),
         numbers,
+        demand: demand(&controller_view.objects, decision.asked.demand),
         notes: notes(controller_view, decision),
         families: families(decision),
         pods: pods(controller_view, decision),
@@ -271,6 +276,10 @@ impl Explanation {
         planner: &Planner,
     ) -> Result<(), serde_json::Error> {
         self.in_zone_by_heuristic = scores(controller_view, decision);
+        if let Some(known) = self.demand.take() {
+            let kind = planner.proxy_kind;
+            self.demand = Some(with_trial(known, controller_view, decision, kind)?);
+        }
         let planned = controller_view.planned(decision)?;
         let by_kind = if controller_view.objects.service.headless {
             Vec::new()

@@ -14,6 +14,7 @@
 mod change;
 pub mod check;
 mod cost;
+pub mod demand;
 pub mod documents;
 pub mod environment;
 mod evacuation;
@@ -50,7 +51,7 @@ pub use explanation::{Depth, Explanation, Note, explain};
 pub use matrix::{Matrix, Row, location_in, matrices, matrices_of_nodes};
 pub use overview::{Cost, ServiceOverview, SortBy, overview, sort};
 pub use plan::{Planner, ServicePlan};
-pub use route::{RefusedFrontend, RouteLine, route_lines};
+pub use route::{RefusedFrontend, RouteLine, name_demand, route_lines};
 pub use service_kind::ServiceKind;
 pub use shell_quote::shell_quote;
 pub use snapshot::{Concerned, Remarks, Snapshot, SnapshotBuilder};

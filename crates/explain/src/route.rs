@@ -2,10 +2,12 @@
 
 use serde::Serialize;
 use zonewise_routing::{FeatureGates, Frontend, NodeLocation, Target};
-use zonewise_topology::reason::Code;
+use zonewise_topology::reason::{Code, Reason};
 
+use crate::demand::reason_of_route;
 use crate::matrix::mode_name;
 use crate::proxy_view::{NodeView, PortRoute, ProxyView};
+use crate::service_snapshot::ServiceSnapshot;
 
 /// One port of a Service in one address family.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,6 +40,9 @@ pub struct RouteLine {
     /// The weight of each endpoint of `cluster`, in millionths; absent if all are equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<Box<[u32]>>,
+    /// Why measured demand is in force, or is not fully, where the route follows what the zones send by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demand: Option<Code>,
     /// Addresses and ports that the Service asks for and that zonewise's proxy does not give it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedFrontend>,
@@ -110,6 +115,25 @@ fn line(node_view: &NodeView, PortRoute { port, family, route }: &PortRoute<'_>)
         all_reachable: texts(&route.reachable),
         has_any_endpoints: route.has_any,
         weights: route.weights.clone(),
+        demand: None,
         refused: Vec::new(),
+    }
+}
+
+impl RouteLine {
+    /// Says that the route follows measured demand, if it follows what zones send at all.
+    fn name_demand(&mut self, reason: Reason) {
+        if matches!(self.reason, Code::SharesApplied | Code::SameZoneHints) {
+            self.demand = Some(reason.code());
+            self.sentence
+                .push_str(&format!("; what zones send is measured: {}, {reason}", reason.code()));
+        }
+    }
+}
+
+/// Names measured demand in the routes that it decides.
+pub fn name_demand(objects: &ServiceSnapshot, lines: &mut [RouteLine]) {
+    if let Some(reason) = reason_of_route(objects) {
+        lines.iter_mut().for_each(|line| line.name_demand(reason));
     }
 }

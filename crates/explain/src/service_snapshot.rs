@@ -14,7 +14,7 @@ use zonewise_topology::heuristic::Heuristic as _;
 use zonewise_topology::heuristics::balanced_hints::BalancedHints;
 use zonewise_topology::reason::{Code, Outcome, Reason};
 
-use crate::environment::ZoneDemand;
+use crate::environment::{Facts, ZoneDemand};
 use crate::slice_names;
 
 /// A Service with its Pods and slices, and the nodes of the cluster.
@@ -30,6 +30,8 @@ pub struct ServiceSnapshot {
     pub nodes: Arc<Nodes>,
     /// The shares of zones that are in force by measured demand, where any are stored.
     pub shares: Option<Arc<ZoneDemand>>,
+    /// What was seen of the programs that run, with all that is stored of measured demand.
+    pub facts: Arc<Facts>,
 }
 
 /// What the controller decides for a Service.

@@ -265,6 +265,7 @@ impl Snapshot {
             slices: self.index.slices_of(&key),
             nodes: Arc::clone(&self.nodes),
             shares: self.facts.demand.of_service(&key),
+            facts: Arc::clone(&self.facts),
             service: Arc::clone(service),
         }
     }
@@ -421,7 +422,7 @@ impl Snapshot {
     pub(crate) fn set_facts(&mut self, facts: Facts) -> bool {
         let environment = |snapshot: &Self| snapshot.environment(&[], ProxyKind::default());
         let before = environment(self);
-        let measured = self.facts.demand != facts.demand;
+        let measured = !self.facts.demand.has_shares_of(&facts.demand);
         self.facts = Arc::new(facts);
         measured || environment(self) != before
     }

@@ -10,7 +10,9 @@ use zonewise_cluster::api::{self, ApiError};
 use zonewise_common::keys::{COMPONENT, CONTROLLER};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{CONTROLLER_NAME, SYSTEM_NAMESPACE};
+use zonewise_demand::account::Stored;
 use zonewise_demand::health::HealthState;
+use zonewise_demand::notes::Notes;
 use zonewise_demand::state::{State, StateError};
 
 /// The name of the ConfigMap, in [`SYSTEM_NAMESPACE`].
@@ -46,6 +48,7 @@ struct ConfigMap {
 struct Data {
     state: Option<String>,
     failing: Option<String>,
+    notes: Option<String>,
 }
 
 /// What is in the ConfigMap.
@@ -55,6 +58,15 @@ pub struct StoredDemand {
     pub state: State,
     /// What failing zones count for.
     pub failing: HealthState,
+    /// What only people want to know.
+    pub notes: Notes,
+}
+
+impl StoredDemand {
+    /// What the account of a Service needs.
+    pub fn as_ref(&self) -> Stored<'_> {
+        Stored { state: &self.state, notes: &self.notes }
+    }
 }
 
 /// What is stored, as text.
@@ -64,10 +76,12 @@ pub struct StoredTexts {
     pub state: String,
     /// What failing zones count for; `None` if all zones count in full. Programs of earlier releases do not read it.
     pub failing: Option<String>,
+    /// What only people want to know. Programs of earlier releases do not read it.
+    pub notes: String,
 }
 
 /// What is in the ConfigMap, given as JSON; `None` if it has no state. What it says about failing zones is left out if it
-/// cannot be used: it is found out anew within a minute.
+/// cannot be used: it is found out anew within a minute. So are notes: they decide nothing.
 ///
 /// # Errors
 /// If it has a state that cannot be used.
@@ -77,7 +91,8 @@ pub fn decode(config_map: &[u8]) -> Result<Option<StoredDemand>, StateError> {
     let Some(state) = read.data.state else { return Ok(None) };
     let failing = read.data.failing.and_then(|text| HealthState::decode(&text).ok());
     let failing = failing.unwrap_or_default();
-    Ok(Some(StoredDemand { state: State::decode(&state)?, failing }))
+    let notes = read.data.notes.map(|text| Notes::decode(&text)).unwrap_or_default();
+    Ok(Some(StoredDemand { state: State::decode(&state)?, failing, notes }))
 }
 
 /// Reads what is stored; `None` if nothing is.
@@ -92,12 +107,12 @@ pub async fn read(client: &Client) -> Result<Option<StoredDemand>, StoredDemandE
     }
 }
 
-/// Stores what is in force.
+/// Stores what is in force, and the notes beside it.
 ///
 /// # Errors
 /// If the API server does not accept it.
 pub async fn write(client: &Client, texts: &StoredTexts) -> Result<(), ApiError> {
-    let mut data = json!({"state": texts.state});
+    let mut data = json!({"state": texts.state, "notes": texts.notes});
     if let Some(failing) = &texts.failing {
         data["failing"] = json!(failing);
     }
@@ -127,6 +142,10 @@ mod tests {
         }
         let empty = json!({"data": {"state": State::default().encode()}}).to_string();
         assert_eq!(decode(empty.as_bytes()), Ok(Some(StoredDemand::default())));
+        let state = State::default().encode();
+        let strange = json!({"data": {"state": state, "notes": "{]"}}).to_string();
+        let read = decode(strange.as_bytes());
+        assert_eq!(read, Ok(Some(StoredDemand::default())), "notes decide nothing");
         let state = State::default().encode();
         for failing in ["{]".to_owned(), HealthState::default().encode()] {
             let both = json!({"data": {"state": state, "failing": failing}}).to_string();

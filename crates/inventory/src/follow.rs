@@ -58,6 +58,8 @@ pub enum Cause {
     Slices,
     /// Nodes have changed.
     Nodes,
+    /// What is measured of its demand has changed.
+    Demand,
     /// Nothing has changed for a while: what is in force may be improved.
     Quiet,
 }

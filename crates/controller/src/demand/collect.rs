@@ -104,14 +104,11 @@ impl<A: Answers> Collector<A> {
                 return tracing::error!(%node, %error, "TLS to a proxy cannot be set up, to ask it for its counts");
             }
         };
-        sleep(random_part(self.period)).await;
-        let mut failures = 0;
+        let mut pace = Pace { period: self.period, failures: 0 };
+        sleep(pace.first(random_part)).await;
         loop {
-            failures = match self.ask(&node, &mut asker, failures > 0).await {
-                Ok(()) => 0,
-                Err(_) => failures + 1,
-            };
-            sleep(self.pause(failures)).await;
+            let answer = self.ask(&node, &mut asker, pace.failures > 0).await;
+            sleep(pace.next(answer.is_ok(), random_part)).await;
         }
     }
 
@@ -124,10 +121,26 @@ impl<A: Answers> Collector<A> {
         };
         self.answers.take(node, answer)
     }
+}
 
-    /// How long a proxy is left alone after so many failures in a row.
-    fn pause(&self, failures: u32) -> Duration {
-        self.period * (1 << failures.min(MOST_DOUBLINGS)) + random_part(self.period / 4)
+/// When a proxy is asked. Every proxy has a time of its own, so that they are not all asked at once.
+struct Pace {
+    /// The shortest time between two questions.
+    period: Duration,
+    /// Failures in a row.
+    failures: u32,
+}
+
+impl Pace {
+    /// How long the first question waits. `random` gives a random part of a time.
+    fn first(&self, random: impl Fn(Duration) -> Duration) -> Duration {
+        random(self.period)
+    }
+
+    /// How long the next question waits after an answer, or after a failure.
+    fn next(&mut self, answered: bool, random: impl Fn(Duration) -> Duration) -> Duration {
+        self.failures = if answered { 0 } else { self.failures.saturating_add(1) };
+        self.period * (1 << self.failures.min(MOST_DOUBLINGS)) + random(self.period / 4)
     }
 }
 
@@ -150,5 +163,70 @@ impl TokenFile {
         let token: Arc<str> = Some(text.trim()).filter(|token| !token.is_empty())?.into();
         *read = Some((Instant::now(), Arc::clone(&token)));
         Some(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(15);
+
+    /// The times of questions within a time, if answers come at once: that is when questions are closest together.
+    fn questions(answers: &[bool], random: impl Fn(Duration) -> Duration + Copy) -> Vec<Duration> {
+        let mut pace = Pace { period: PERIOD, failures: 0 };
+        let mut at = pace.first(random);
+        let next = |answered: &bool| {
+            at += pace.next(*answered, random);
+            at
+        };
+        let first = at_first(random);
+        std::iter::once(first).chain(answers.iter().map(next).collect::<Vec<_>>()).collect()
+    }
+
+    fn at_first(random: impl Fn(Duration) -> Duration) -> Duration {
+        Pace { period: PERIOD, failures: 0 }.first(random)
+    }
+
+    #[test]
+    fn a_proxy_is_asked_at_most_once_in_a_period_whatever_it_answers() {
+        let patterns: [&[bool]; 4] = [&[true], &[false], &[true, false], &[false, false, true]];
+        for pattern in patterns {
+            let answers: Vec<bool> = pattern.iter().copied().cycle().take(240).collect();
+            for random in [|_| Duration::ZERO, |time| time, random_part] {
+                let asked = questions(&answers, random);
+                let gaps = asked.windows(2).map(|pair| pair[1] - pair[0]);
+                assert!(gaps.clone().all(|gap| gap >= PERIOD), "{pattern:?}");
+                assert!(asked[0] <= PERIOD);
+                let longest = gaps.max().unwrap_or_default();
+                assert!(longest <= PERIOD * 16 + PERIOD / 4, "{longest:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn failing_proxies_are_asked_less_and_less_until_they_answer() {
+        let mut pace = Pace { period: PERIOD, failures: 0 };
+        let waits: Vec<u64> = [false, false, false, false, false, true]
+            .map(|answered| pace.next(answered, |_| Duration::ZERO).as_secs())
+            .into();
+        assert_eq!(waits, [30, 60, 120, 240, 240, 15]);
+    }
+
+    /// Many proxies that begin together do not stay together: at no second is much more than their part asked.
+    #[test]
+    fn proxies_are_spread_over_the_period() {
+        const PROXIES: usize = 5_000;
+        let mut seconds = [0_usize; 60];
+        for _ in 0..PROXIES {
+            for at in questions(&[true; 3], random_part) {
+                if let Some(count) = seconds.get_mut(at.as_secs() as usize) {
+                    *count += 1;
+                }
+            }
+        }
+        let most = seconds.iter().max().copied().unwrap_or_default();
+        // An equal part is 333; six standard deviations more are chance.
+        assert!(most < 333 + 6 * 18, "{most} in a second");
     }
 }

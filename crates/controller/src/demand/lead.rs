@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use zonewise_cluster::lease::Leadership;
 use zonewise_cluster::watch::Backoff;
 use zonewise_common::name::{Key, Name};
+use zonewise_demand::notes::Notes;
 use zonewise_inventory::demand::{self as stored, StoredDemand, StoredDemandError, StoredTexts};
 use zonewise_inventory::follow::{IndexListener, WatchedIndex};
 use zonewise_slices::node::Nodes;
@@ -158,8 +159,8 @@ impl<L: IndexListener> Lead<'_, L> {
 
     /// Stores what is in force, if that has changed.
     async fn store(&self) {
-        let texts = self.demand.encoded();
-        if texts == self.stored.lock().texts || !self.leadership.may_write() {
+        let (notes, texts) = self.demand.encoded();
+        if self.stored.lock().has(&texts, &notes) || !self.leadership.may_write() {
             return;
         }
         let result = stored::write(self.client, &texts).await;
@@ -169,6 +170,7 @@ impl<L: IndexListener> Lead<'_, L> {
         match result {
             Ok(()) => {
                 stored.texts = texts;
+                stored.left_out = notes.not_measured;
                 if failed {
                     tracing::info!("the demand that decisions use is stored again");
                 }
@@ -194,12 +196,54 @@ struct Asking {
 #[derive(Default)]
 pub(crate) struct Stored {
     texts: StoredTexts,
+    /// How many Services were not measured, because too many ask for it.
+    left_out: usize,
     written: Option<Instant>,
     failing: bool,
 }
 
 impl Stored {
+    /// Whether this is stored already. What notes say besides changes only if what is in force does, but for who is left out.
+    fn has(&self, texts: &StoredTexts, notes: &Notes) -> bool {
+        let known = &self.texts;
+        (&known.state, &known.failing) == (&texts.state, &texts.failing)
+            && self.left_out == notes.not_measured
+    }
+
+    /// Whether it may be stored again.
     fn is_due(&self, period: Duration) -> bool {
         self.written.is_none_or(|written| written.elapsed() >= period)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_decisions_used_is_stored_at_most_once_a_minute_and_only_if_it_has_changed() {
+        let period = DemandConfig::default().write_period;
+        assert_eq!(period, Duration::from_secs(60));
+        let mut stored = Stored::default();
+        let mut writes = Vec::new();
+        let begin = Instant::now();
+        // Decisions are made every 15 seconds, and a new one has another text, but for the last ten minutes.
+        for decision in 0..120_u64 {
+            // The notes change all the time.
+            let (state, notes) = (decision.min(80).to_string(), decision.to_string());
+            let texts = StoredTexts { state, notes, failing: None };
+            if stored.is_due(period) && !stored.has(&texts, &Notes::default()) {
+                writes.push(begin.elapsed());
+                stored = Stored { texts, written: Some(Instant::now()), ..Stored::default() };
+            }
+            tokio::time::advance(Duration::from_secs(15)).await;
+        }
+        assert!(writes.windows(2).all(|pair| pair[1] - pair[0] >= period), "{writes:?}");
+        assert_eq!((writes.len(), writes.last()), (21, Some(&Duration::from_secs(20 * 60))));
+        let mut full = Notes::default();
+        full.not_measured = 1;
+        let same = stored.texts.clone();
+        assert!(stored.has(&same, &Notes::default()));
+        assert!(!stored.has(&same, &full), "who is left out is stored, too");
     }
 }

@@ -18,6 +18,7 @@ mod failing;
 mod lead;
 mod prometheus;
 mod proxies;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use zonewise_common::clock;
 use zonewise_common::name::{Key, Name};
 use zonewise_demand::failures::Failures;
 use zonewise_demand::load::{Load, load};
+use zonewise_demand::notes::Notes;
 use zonewise_demand::shares::{Decision, ZoneDemand};
 use zonewise_demand::state::State;
 use zonewise_demand::{Figures, Millis};
@@ -36,12 +38,15 @@ use zonewise_inventory::demand::{StoredDemand, StoredTexts};
 use zonewise_slices::node::{MeasuredZones, Node, Nodes};
 use zonewise_slices::requested::{self, RequestedRouting};
 use zonewise_telemetry::metrics::{Counter, Family, Kind, MetricError, Registry};
+use zonewise_topology::reason::Code;
 
 use crate::config::Source;
+use crate::status::Measured;
 use failing::FailingZones;
 pub(crate) use lead::Lead;
 use prometheus::PrometheusRates;
 use proxies::ProxyCounts;
+use told::ToldCodes;
 
 /// Where figures come from.
 trait Measuring: Send + Sync {
@@ -59,6 +64,10 @@ pub(crate) struct Demand {
     prometheus: Arc<PrometheusRates>,
     source: Source,
     state: Mutex<State>,
+    /// What only people want to know.
+    notes: Mutex<Notes>,
+    /// What conditions say.
+    told: Mutex<ToldCodes>,
     /// How many Services have which reason.
     reasons: Mutex<BTreeMap<String, usize>>,
     loads: Mutex<Vec<ServiceLoad>>,
@@ -115,6 +124,8 @@ impl Demand {
             prometheus: Arc::new(PrometheusRates::new(requests)),
             source,
             state: Mutex::default(),
+            notes: Mutex::default(),
+            told: Mutex::default(),
             reasons: Mutex::default(),
             loads: Mutex::default(),
             watch: Mutex::default(),
@@ -256,10 +267,13 @@ impl Demand {
         Some(nodes.measured(|zone| shares.get(&Name::from(zone)).copied()))
     }
 
-    /// Goes on with what the leader before has stored.
-    fn restore(&self, StoredDemand { state, failing }: StoredDemand) {
-        tracing::info!(services = state.services().count(), "continuing with the stored demand");
+    /// Goes on with what the leader before has stored. What was measured stays so, if too many Services ask for it.
+    fn restore(&self, StoredDemand { state, failing, notes }: StoredDemand) {
+        let services: Vec<String> = state.services().map(|(name, _)| name.to_string()).collect();
+        tracing::info!(services = services.len(), "continuing with the stored demand");
+        self.measuring().figures(&mut |figures| figures.set_services(&services));
         *self.state.lock() = state;
+        *self.notes.lock() = notes;
         self.failing.restore(failing);
     }
 
@@ -269,11 +283,25 @@ impl Demand {
         self.measuring().figures(&mut |figures| figures.set_nodes(&capacities));
     }
 
-    /// Decides anew, for these Services. Returns those whose shares have changed.
+    /// What the condition of a Service that asks for this kind of demand says of it.
+    pub(crate) fn told(&self, (namespace, name): &Key, asked: requested::Demand) -> Measured {
+        match (asked, self.source) {
+            (requested::Demand::Model, _) => Measured::NotAsked,
+            (requested::Demand::Measured, Source::None) => {
+                Measured::Known(Code::DemandNotCollected)
+            }
+            (requested::Demand::Measured, Source::Proxies | Source::Prometheus) => {
+                let told = self.told.lock().of(&format!("{namespace}/{name}"));
+                told.map_or(Measured::Unknown, Measured::Known)
+            }
+        }
+    }
+
+    /// Decides anew, for these Services. Returns those whose shares have changed, or what their conditions say of them.
     fn decide(&self, nodes: &Nodes, services: &[String], endpoints: &Endpoints<'_>) -> Vec<Key> {
         let now = now();
         self.set_nodes(nodes);
-        let mut decisions = Vec::new();
+        let (mut decisions, mut left_out) = (Vec::new(), Vec::new());
         self.measuring().figures(&mut |figures| {
             figures.set_services(services);
             let measurement = figures.measure(&nodes.zones, now);
@@ -286,14 +314,24 @@ impl Demand {
                 Some(ServiceLoad { service, load, off_model: off_model(decision) })
             });
             *self.loads.lock() = loads.collect();
+            left_out = figures.left_out().to_vec();
         });
+        self.notes.lock().decided(&decisions, &left_out, now);
+        let codes = decisions.iter().map(|(name, decision)| (name, decision.reason.code()));
+        let full = left_out.iter().map(|name| (name, Code::DemandTableFull));
+        let told = codes.chain(full).map(|(name, code)| (Name::clone(name), code));
+        let told = self.told.lock().decided(told);
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         for (_, decision) in &decisions {
             *reasons.entry(decision.reason.code().to_string()).or_default() += 1;
         }
+        if !left_out.is_empty() {
+            reasons.insert(Code::DemandTableFull.to_string(), left_out.len());
+        }
         *self.reasons.lock() = reasons;
         let rewritten = decisions.into_iter().filter(|(_, decision)| decision.rewritten);
-        rewritten.filter_map(|(name, _)| key(&name)).collect()
+        let changed: BTreeSet<Name> = rewritten.map(|(name, _)| name).chain(told).collect();
+        changed.iter().filter_map(|name| key(name)).collect()
     }
 
     /// Decides what the zones of these Services count for, by the connections that fail. Returns the Services for which
@@ -341,9 +379,13 @@ impl Demand {
         Some(known)
     }
 
-    /// What is in force, as text: shares, and what zones count for if some count for less.
-    fn encoded(&self) -> StoredTexts {
-        StoredTexts { state: self.state.lock().encode(), failing: self.failing.encoded() }
+    /// What is in force, as text: shares, what zones count for if some count for less, and what only people want to know.
+    fn encoded(&self) -> (Notes, StoredTexts) {
+        let (state, not_stored) = self.state.lock().encode_counting();
+        let mut notes = self.notes.lock().clone();
+        notes.not_stored = not_stored;
+        let (failing, text) = (self.failing.encoded(), notes.encode(now()));
+        (notes, StoredTexts { state, failing, notes: text })
     }
 
     /// Says in the log what gives no figures.

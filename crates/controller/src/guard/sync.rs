@@ -397,10 +397,13 @@ impl<L: IndexListener> Syncer<L> {
         let (now, before) = (clock::now().as_second(), self.stored_conditions(key, service));
         let mut conditions = status::conditions(requested, plan, &before, now);
         conditions.extend(status::enforced_condition(standing, &before, now));
+        let measured = self.demand.told(key, requested.demand);
+        conditions.extend(status::measured_condition(measured, &before, now));
         let ignored = status::ignored_event(&conditions, &before);
         let enforced = status::enforced_event(&conditions, &before);
+        let measured = status::measured_event(&conditions, &before);
         self.write_conditions(key, service, conditions, progress).await?;
-        self.emit(service, ignored.into_iter().chain(enforced).collect());
+        self.emit(service, ignored.into_iter().chain(enforced).chain(measured).collect());
         Ok(())
     }
 }

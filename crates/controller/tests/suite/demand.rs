@@ -19,9 +19,9 @@ use zonewise_demand::state::State;
 use zonewise_telemetry::server::{self, Page, PageRequest, Protection, Server};
 use zonewise_telemetry::tls::{Certificate, Tls};
 use zonewise_testbed::objects::{namespace, node, service};
-use zonewise_testbed::{Cluster, User, eventually, manifests};
+use zonewise_testbed::{Cluster, Prometheus, PrometheusOptions, User, eventually, manifests};
 
-use crate::common::{ROOT, Running, apply_roles, config, slices, writes, zonal_pods};
+use crate::common::{ROOT, Running, apply_roles, condition, config, slices, writes, zonal_pods};
 
 pub(crate) const AUDIENCE: &str = "zonewise-demand";
 const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -334,4 +334,160 @@ async fn proxies_answer_only_those_whom_the_api_server_allows_to_read_demand() {
         assert_eq!(status, expected, "{whose}: {body}");
     }
     assert_eq!(crate::access::ask(server.address(), "/demand", None).await.0, 401);
+}
+
+/// As [`measuring`], with decisions in such quick succession that what lasts for two minutes lasts for seconds.
+async fn hasty(cluster: &Cluster) -> Config {
+    let token = token_file(cluster, User::Controller, AUDIENCE).await;
+    let usual = measuring(token);
+    let period = Duration::from_millis(500);
+    Config { demand: DemandConfig { period, write_period: period, ..usual.demand }, ..usual }
+}
+
+/// Waits until the condition says this of measured demand.
+async fn told(cluster: &Cluster, status: &str, reason: &str) {
+    eventually(|| async {
+        let found = condition(cluster, "shop", "web", "Measured").await;
+        let expected = Some((status.to_owned(), reason.to_owned()));
+        if found == expected { Ok(()) } else { Err(format!("{found:?} instead of {expected:?}")) }
+    })
+    .await;
+}
+
+/// Writes of conditions so far.
+async fn condition_writes(running: &Running) -> f64 {
+    running.metric("zonewise_condition_writes_total").await.values().sum()
+}
+
+/// The condition and one event say that measured demand is asked for and not in force, and then that it is. In between,
+/// however many decisions there are, nothing is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_condition_says_whether_measured_demand_is_in_force_and_changes_rarely() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    add_service(&cluster).await;
+    // No source at all: that is known at once.
+    let running = start(&cluster, config("")).await;
+    told(&cluster, "False", "DemandNotCollected").await;
+    running.stop().await.unwrap();
+
+    let running = start(&cluster, hasty(&cluster).await).await;
+    told(&cluster, "False", "TooFewConnections").await;
+    let written = condition_writes(&running).await;
+    let requests = || async {
+        let counts = running.metric("zonewise_demand_services").await;
+        counts.get("reason=\"TooFewConnections\"").copied()
+    };
+    let (before, until) = (written, Instant::now() + 20 * Duration::from_millis(500));
+    while Instant::now() < until {
+        assert_eq!(requests().await, Some(1.0));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(condition_writes(&running).await, before, "the same code again is no write");
+
+    // As many from each zone as its CPU makes expect: the shares need not change.
+    let mut servers = Vec::new();
+    for zone in ["a", "b", "c"] {
+        let node = format!("{zone}1");
+        servers.push(proxy(&cluster, &node, counts(&node, zone, 900)).await);
+    }
+    told(&cluster, "True", "DemandMeasured").await;
+    let reasons = eventually(|| async {
+        let events = cluster.list("Event", Some("shop")).await.unwrap();
+        let of_demand = events.iter().filter(|event| {
+            let reason = event["reason"].as_str().unwrap_or_default();
+            reason.starts_with("Demand") || reason == "TooFewConnections"
+        });
+        let found: BTreeMap<String, u64> = of_demand
+            .map(|event| {
+                (event["reason"].as_str().unwrap().to_owned(), event["count"].as_u64().unwrap())
+            })
+            .collect();
+        if found.contains_key("DemandMeasured") { Ok(found) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    let once = ["DemandMeasured", "DemandNotCollected", "TooFewConnections"];
+    assert_eq!(reasons, once.map(|reason| (reason.to_owned(), 1)).into());
+    let others = condition(&cluster, "shop", "web", "Programmed").await.unwrap();
+    assert_eq!(others, ("True".to_owned(), "SharesBalanced".to_owned()));
+    let metric = running.metric("zonewise_demand_slice_writes_total").await;
+    assert_eq!(metric.values().sum::<f64>(), 0.0, "the model and what is measured are the same");
+    running.stop().await.unwrap();
+    for server in servers {
+        server.stop().await;
+    }
+}
+
+/// One node claims a billion connections per second: the reason says so, and its zone gets no more than one node counts for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_lies_is_bounded_and_named() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    add_service(&cluster).await;
+    let token = token_file(&cluster, User::Controller, AUDIENCE).await;
+    let mut servers = Vec::new();
+    for (zone, per_second) in [("a", 1_000_000_000), ("b", 100), ("c", 100)] {
+        let node = format!("{zone}1");
+        servers.push(proxy(&cluster, &node, counts(&node, zone, per_second)).await);
+    }
+    let running = start(&cluster, measuring(token)).await;
+    eventually(|| async {
+        let reasons = running.metric("zonewise_demand_services").await;
+        let shares = stored_shares(&cluster).await?;
+        // Three quarters, and a third of the rest by the model.
+        let is_bounded = reasons.get("reason=\"DemandOfOneNode\"") == Some(&1.0);
+        let arrived = (shares["a"] - 83.3).abs() < 1.0;
+        if is_bounded && arrived { Ok(()) } else { Err(format!("{reasons:?} {shares:?}")) }
+    })
+    .await;
+    for _ in 0..3 {
+        assert!(stored_shares(&cluster).await.unwrap()["a"] < 84.0);
+        tokio::time::sleep(PERIOD).await;
+    }
+    let writes = running.metric("zonewise_demand_slice_writes_total").await;
+    let writes = writes.values().sum::<f64>();
+    assert!((1.0..=12.0).contains(&writes), "{writes} slices were written because of it");
+    let slices = slices(&cluster, "shop", "web").await;
+    assert_eq!(crate::common::addresses(&slices).len(), 6, "every endpoint is there: {slices:?}");
+    running.stop().await.unwrap();
+    for server in servers {
+        server.stop().await;
+    }
+}
+
+/// A query that Prometheus refuses: the metric has the cause, the condition the consequence, and shares follow CPU.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_query_leaves_routing_as_it_is_by_cpu() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    add_service(&cluster).await;
+    let running = start(&cluster, config("")).await;
+    let by_cpu = eventually(|| async {
+        let shares = zone_shares(&cluster).await;
+        if shares.is_empty() { Err("no slices".to_owned()) } else { Ok(shares) }
+    })
+    .await;
+    running.stop().await.unwrap();
+    let directory = tempfile::TempDir::new().unwrap();
+    let options = PrometheusOptions::default();
+    let prometheus = Prometheus::start(directory.path(), &[], &options).unwrap();
+    let lines = format!(
+        "demand: {{ source: prometheus, prometheus: {{ url: '{}', query: 'rate(up[1m]' }} }}\n",
+        prometheus.url()
+    );
+    let usual = config(&lines);
+    let period = Duration::from_millis(500);
+    let demand = DemandConfig { period, write_period: period, ..usual.demand };
+    let running = start(&cluster, Config { demand, ..usual }).await;
+    eventually(|| async {
+        let requests = running.metric("zonewise_demand_requests_total").await;
+        let refused = requests.get("result=\"query\"").copied().unwrap_or_default();
+        if refused > 1.0 { Ok(()) } else { Err(format!("{requests:?}")) }
+    })
+    .await;
+    told(&cluster, "False", "TooFewConnections").await;
+    assert_eq!(zone_shares(&cluster).await, by_cpu);
+    let writes = running.metric("zonewise_demand_slice_writes_total").await;
+    assert_eq!(writes.values().sum::<f64>(), 0.0);
+    running.stop().await.unwrap();
 }

@@ -1,6 +1,7 @@
 //! From reports to shares: windows, decisions, stored state, and the stability of the whole loop.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
+mod account;
 mod failures;
 mod fleet;
 mod health;

@@ -10,7 +10,8 @@ use serde_json::Value;
 use zonewise_common::keys::COMPONENT;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Name, SYSTEM_NAMESPACE};
-use zonewise_demand::state::State;
+use zonewise_demand::Millis;
+use zonewise_demand::account::Stored;
 use zonewise_inventory::demand;
 use zonewise_slices::labels::Labels;
 use zonewise_slices::pod::Pod;
@@ -46,7 +47,7 @@ impl<T> Sight<T> {
 }
 
 /// What was seen of the programs that run in a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// Where it was seen.
     pub source: FactSource,
@@ -73,6 +74,11 @@ impl Facts {
     /// What was seen in a cluster where nothing could be seen so far.
     pub fn of_cluster() -> Self {
         Self { source: FactSource::Cluster, ..Self::default() }
+    }
+
+    /// The time at which it was seen, in milliseconds since 1970.
+    pub(crate) fn millis(&self) -> Option<Millis> {
+        Millis::try_from(self.now?.as_millisecond()).ok()
     }
 }
 
@@ -141,7 +147,7 @@ impl Facts {
 }
 
 /// An object that says something about the programs that run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Clue {
     /// A Lease.
     Lease(Lease),
@@ -170,9 +176,14 @@ impl Clue {
     }
 }
 
-/// The shares of zones that are in force by measured demand, by Service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoredDemand(BTreeMap<Key, Arc<ZoneDemand>>);
+/// What the leading controller has stored of measured demand.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoredDemand {
+    /// The shares of zones that are in force, by Service.
+    shares: BTreeMap<Key, Arc<ZoneDemand>>,
+    /// All of it; `None` if nothing is stored.
+    all: Option<Arc<demand::StoredDemand>>,
+}
 
 /// The share of each zone, in millionths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -199,22 +210,33 @@ impl StoredDemand {
         let metadata = &value["metadata"];
         let own = metadata["name"] == demand::NAME && metadata["namespace"] == SYSTEM_NAMESPACE;
         own.then(|| demand::decode(value.to_string().as_bytes()).ok().flatten())
-            .map(|stored| stored.map(|stored| Self::from(&stored.state)).unwrap_or_default())
+            .map(|stored| stored.map(Self::from).unwrap_or_default())
     }
 
     /// How many Services have measured shares in force.
     pub(crate) fn services(&self) -> usize {
-        self.0.len()
+        self.shares.len()
+    }
+
+    /// All that is stored; `None` if nothing is.
+    pub(crate) fn stored(&self) -> Option<Stored<'_>> {
+        self.all.as_deref().map(demand::StoredDemand::as_ref)
+    }
+
+    /// Whether the same shares are in force by other stored demand. Its figures change all the time.
+    pub(crate) fn has_shares_of(&self, other: &Self) -> bool {
+        self.shares == other.shares
     }
 
     /// The shares of a Service.
     pub(crate) fn of_service(&self, service: &Key) -> Option<Arc<ZoneDemand>> {
-        self.0.get(service).cloned()
+        self.shares.get(service).cloned()
     }
 }
 
-impl From<&State> for StoredDemand {
-    fn from(state: &State) -> Self {
+impl From<demand::StoredDemand> for StoredDemand {
+    fn from(stored: demand::StoredDemand) -> Self {
+        let state = &stored.state;
         let shares = |name: &Name| {
             let millionths = |share: f64| (share * 1e6).round() as u32;
             let zones = state.shares(name).into_iter().flatten();
@@ -224,7 +246,8 @@ impl From<&State> for StoredDemand {
             let (namespace, own) = name.split_once('/')?;
             Some(((namespace.into(), own.into()), Arc::new(ZoneDemand(shares(name)))))
         };
-        Self(state.services().filter_map(|(name, _)| service(name)).collect())
+        let shares = state.services().filter_map(|(name, _)| service(name)).collect();
+        Self { shares, all: Some(Arc::new(stored)) }
     }
 }
 

@@ -91,7 +91,7 @@ pub struct Fault {
 }
 
 /// An object of a file, or what is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// An object that is used.
     Found(LocatedObject),

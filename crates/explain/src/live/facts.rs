@@ -22,13 +22,7 @@ pub async fn facts(client: &Client) -> Facts {
         manager_lease: manager_lease(client).await,
         proxy_pods: proxy_pods(client).await,
         configs: configs(client).await,
-        demand: demand::read(client)
-            .await
-            .ok()
-            .flatten()
-            .as_ref()
-            .map(|stored| (&stored.state).into())
-            .unwrap_or_default(),
+        demand: demand::read(client).await.ok().flatten().map(Into::into).unwrap_or_default(),
         ..Facts::of_cluster()
     }
 }

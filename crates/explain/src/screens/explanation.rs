@@ -28,6 +28,12 @@ pub fn explanation(explanation: &Explanation, here: &Environment, width: Width) 
     parts.push(details(explanation));
     if routed {
         parts.push(capacity(explanation, width));
+        parts.extend(
+            explanation
+                .demand
+                .as_ref()
+                .map(|demand| section("Measured demand", &super::demand::demand(demand, width))),
+        );
         parts.push(traffic(explanation, width));
         parts.push(consumers(&explanation.consumers, here, width));
         parts.extend(explanation.margin.as_ref().map(|losses| margin(losses, here)));
@@ -37,7 +43,7 @@ pub fn explanation(explanation: &Explanation, here: &Environment, width: Width) 
 }
 
 /// How far the body of a section is indented.
-const INDENT: usize = 2;
+pub(super) const INDENT: usize = 2;
 
 fn section(title: &str, body: &str) -> String {
     format!("{}\n{}\n", paint(BOLD, title), indented(body))

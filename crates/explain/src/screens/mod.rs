@@ -4,6 +4,7 @@
 //! wanted.
 
 mod check;
+mod demand;
 mod diff;
 mod environment;
 mod evacuation;
@@ -18,6 +19,7 @@ mod top;
 mod yaml;
 
 pub use check::checks;
+pub use demand::demand_line;
 pub use diff::diff;
 pub use environment::{environment, planned_by, planned_for_guard, unmanaged};
 pub use evacuation::evacuation;

@@ -63,6 +63,7 @@ fn view(asked: &Value, zones: &[Zone]) -> ControllerView {
             slices: Vec::new(),
             nodes: Arc::new(Nodes::new(nodes, MissingCpu::Refuse)),
             shares: None,
+            facts: Arc::default(),
         },
         settings: Settings::default(),
         missing_cpu: MissingCpu::Refuse,

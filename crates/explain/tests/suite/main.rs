@@ -4,6 +4,7 @@
 mod agreement;
 mod check;
 mod common;
+mod demand;
 mod input;
 mod of_one;
 mod top;

@@ -11,10 +11,10 @@ use zonewise_topology::capacity::MissingCpu;
 use crate::common::{planner, read};
 
 /// Nodes, cores of each, and Pods.
-type Zone = (usize, u64, usize);
+pub(crate) type Zone = (usize, u64, usize);
 
 /// Zones `a`, `b`, `c` with so many nodes of so many cores, and so many Pods of `shop/web`, which asks for this.
-fn objects(annotations: &Value, zones: &[Zone]) -> Vec<Value> {
+pub(crate) fn objects(annotations: &Value, zones: &[Zone]) -> Vec<Value> {
     let mut objects = vec![json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "web", "namespace": "shop", "uid": "web", "annotations": annotations},
@@ -43,7 +43,7 @@ fn objects(annotations: &Value, zones: &[Zone]) -> Vec<Value> {
     objects
 }
 
-fn snapshot(objects: &[Value]) -> Snapshot {
+pub(crate) fn snapshot(objects: &[Value]) -> Snapshot {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
     let mut builder = SnapshotBuilder::default();
     read(&mut builder, list.as_bytes());

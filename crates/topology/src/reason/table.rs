@@ -300,6 +300,17 @@ define_reasons! {
             "no connections were counted for a while, so the traffic of each zone is estimated from its capacity again",
             "nothing to do if the Service is not used; otherwise check that its proxies report",
             figures(seconds) counted(seconds, "second");
+        DemandTableFull { most: u64 } => Setting,
+            "the table of measured Services is full; shares follow CPU",
+            "measure the demand of fewer Services: set the annotation zonewise.dev/demand to model where it does not matter",
+            figures(most) format!("{} at most", counted(most, "Service"));
+        DemandNotCollected => Setting,
+            "measured demand is asked for, but no controller here collects it; shares follow CPU",
+            "set demand.source of the controller to proxies or prometheus (docs/demand.md); a dump shows measured demand only with the ConfigMap zonewise-system/zonewise-demand";
+        DemandNotStored { services: u64 } => Setting,
+            "the figures do not fit into the ConfigMap with measured demand, so they are not known here, and a new leader begins with CPU",
+            "nothing to do for traffic; the controller goes on with what it remembers",
+            figures(services) format!("those of {} do not fit", counted(services, "Service"));
     }
     // Which way the traffic of a node goes.
     routes {

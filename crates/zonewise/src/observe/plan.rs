@@ -100,7 +100,8 @@ fn printer<'a>(
     match output {
         _ if diff => Box::new(Diff { heading, explained, totals }),
         Output::Table | Output::Wide => {
-            Box::new(Table { heading, explained, rows: Vec::new(), totals, width })
+            let (rows, demand) = (Vec::new(), Vec::new());
+            Box::new(Table { heading, explained, rows, demand, totals, width })
         }
         Output::Json => Box::new(Json { environment, first: true }),
         Output::Yaml => Box::new(Yaml { list: screens::List::default() }),
@@ -114,6 +115,8 @@ struct Table<'a> {
     heading: String,
     explained: Explained<'a>,
     rows: Vec<Vec<String>>,
+    /// What is to say about Services whose measured demand is not fully in force.
+    demand: Vec<String>,
     totals: Totals,
     width: Width,
 }
@@ -126,6 +129,8 @@ impl Printer for Table<'_> {
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
         self.totals.add(plan);
         self.rows.push(screens::plan_row(plan));
+        let demand = plan.explanation.demand.as_ref().filter(|demand| !demand.is_in_force());
+        self.demand.extend(demand.map(|demand| screens::demand_line(&plan.service, demand)));
         if let Some((environment, width)) = self.explained {
             writeln!(out, "{}", screens::explanation(&plan.explanation, environment, width))?;
         }
@@ -134,9 +139,22 @@ impl Printer for Table<'_> {
 
     fn end(&mut self, out: &mut Out) -> Result<()> {
         let rows = std::mem::take(&mut self.rows);
-        Ok(out.write_all(screens::totals(rows, &self.totals, self.width).as_bytes())?)
+        out.write_all(screens::totals(rows, &self.totals, self.width).as_bytes())?;
+        for line in self.demand.iter().take(NAMED) {
+            write!(out, "{}", screens::fit(&format!("{line}\n"), self.width))?;
+        }
+        if let Some(more) = self.demand.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            writeln!(
+                out,
+                "demand of {more} more Services is not fully in force: -o json names them"
+            )?;
+        }
+        Ok(())
     }
 }
+
+/// Services whose demand is told by name; the others are counted.
+const NAMED: usize = 10;
 
 struct Diff<'a> {
     heading: String,

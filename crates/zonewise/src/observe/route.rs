@@ -12,7 +12,7 @@ use zonewise_common::similar::closest;
 use zonewise_explain::environment::Component;
 use zonewise_explain::{
     Environment, Matrix, ProxyKind, RouteLine, Snapshot, documents, location_in, matrices,
-    matrices_of_nodes, route_lines, screens,
+    matrices_of_nodes, name_demand, route_lines, screens,
 };
 use zonewise_proxy::config::{GATES, Settings};
 use zonewise_routing::{FeatureGates, NodeLocation};
@@ -101,7 +101,9 @@ pub(crate) fn run(arguments: &Route) -> Result<()> {
         if !ours {
             proxy_view.refused.clear();
         }
-        all.extend(route_lines(&proxy_view, &location, &gates)?);
+        let mut lines = route_lines(&proxy_view, &location, &gates)?;
+        name_demand(&snapshot.service_snapshot(service), &mut lines);
+        all.extend(lines);
     }
     print_lines(&all, (&routers.first_lines(&environment), &environment), arguments.output)
 }

@@ -180,10 +180,93 @@ async fn measured_demand_relieves_the_endpoints_of_a_hot_zone() {
     let controller = run_controller(&zone.cluster, &zone.nodes, config(demand), shutdown.clone());
     let connections = zone.connections().await;
     zone.measured_demand_relieves(&connections).await;
+    explain_shows_what_the_controller_has_stored(&zone).await;
     assert_eq!(connections.failures(), BTreeMap::new());
     connections.end();
     shutdown.trigger();
     controller.join().unwrap();
+}
+
+/// What a command says of the Service.
+fn said(zone: &HotZone, arguments: &[&str]) -> String {
+    let node = &zone.nodes.by_name["n1"];
+    let kubeconfig = zone.cluster.kubeconfig_through(User::Admin, &node.gate).unwrap();
+    let run = || {
+        Command::new(env!("CARGO_BIN_EXE_zonewise"))
+            .args(arguments)
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .output()
+            .unwrap()
+    };
+    let output = node.node.namespace.enter(run);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The shares by CPU, as measured and in force, on the screen and in documents; and routes that follow them say so.
+async fn explain_shows_what_the_controller_has_stored(zone: &HotZone) {
+    let key = |field: &str| zone.service["metadata"][field].as_str().unwrap();
+    let name = format!("{}/{}", key("namespace"), key("name"));
+    let explanation = eventually(|| async {
+        let said = said(zone, &["explain", &name, "-o", "json"]);
+        let explanation: Value = serde_json::from_str(&said).unwrap();
+        assert_valid("explanation", &explanation);
+        let reason = &explanation["demand"]["reason"];
+        if reason == "DemandMeasured" { Ok(explanation) } else { Err(explanation.to_string()) }
+    })
+    .await;
+    let demand = &explanation["demand"];
+    let zones = demand["zones"].as_array().unwrap();
+    for (shown, (zone, expected)) in zones.iter().zip([("a", 0.7), ("b", 0.2), ("c", 0.1)]) {
+        assert_eq!(shown["zone"], zone);
+        let near = |field: &str, value: f64| (shown[field].as_f64().unwrap() - value).abs() < 0.1;
+        assert!(near("model", 0.333) && near("measured", expected), "{demand:#}");
+        assert!(near("inForce", expected), "{demand:#}");
+    }
+    assert!(demand["sample"].as_u64().unwrap() > 500, "{demand:#}");
+    assert!(demand["weight"].as_f64().unwrap() > 0.9, "{demand:#}");
+    assert!(demand["age"].as_f64().unwrap() < 600.0, "{demand:#}");
+    assert!(demand["rewritesInLastHour"].as_u64().unwrap() > 0, "{demand:#}");
+    let loads = demand["ifMeasured"]["zones"].as_array().unwrap();
+    assert_eq!(loads.len(), 3, "{demand:#}");
+
+    let screen = said(zone, &["explain", &name]);
+    for words in ["Measured demand", "DemandMeasured: ", "BY CPU", "IF MEASURED", "remembered"] {
+        assert!(screen.contains(words), "{words} is not in\n{screen}");
+    }
+    let plan: Value = serde_json::from_str(&said(zone, &["plan", "-o", "json"])).unwrap();
+    assert_valid("plan", &plan);
+    let planned = &plan["services"][0]["explanation"]["demand"];
+    assert_eq!(planned["zones"][0]["zone"], "a", "{planned:#}");
+    let routes = said(zone, &["route", "--node", "n1", "--service", &name, "-o", "json"]);
+    let routes: Value = serde_json::from_str(&routes).unwrap();
+    assert_valid("routes", &routes);
+    let route = &routes["routes"][0];
+    assert_eq!(route["demand"], "DemandMeasured", "{route:#}");
+    let sentence = route["sentence"].as_str().unwrap();
+    assert!(sentence.contains("what zones send is measured: DemandMeasured"), "{sentence}");
+}
+
+/// `explain` takes what crosses zones from Prometheus, and what a month costs from that.
+async fn explain_takes_its_figures_from_prometheus(zone: &HotZone, url: &str) {
+    let key = |field: &str| zone.service["metadata"][field].as_str().unwrap();
+    let name = format!("{}/{}", key("namespace"), key("name"));
+    let flags = ["explain", &name, "--prometheus", url, "--window", "30s", "--cost-per-gb", "0.02"];
+    eventually(|| async {
+        let document = said(zone, &[&flags[..], &["-o", "json"]].concat());
+        let explanation: Value = serde_json::from_str(&document).unwrap();
+        assert_valid("explanation", &explanation);
+        let cost = &explanation["cost"];
+        let is_known = cost["gb"].as_f64().is_some_and(|gb| gb > 0.0);
+        let (now, best) = (cost["now"].as_f64(), cost["best"].as_f64());
+        let is_priced = now.zip(best).is_some_and(|(now, best)| now > 0.0 && best > 0.0);
+        if is_known && is_priced { Ok(()) } else { Err(cost.to_string()) }
+    })
+    .await;
+    let screen = said(zone, &flags);
+    let words = "Amounts are projected from what was measured in the last 30 s.";
+    assert!(screen.contains(words), "{screen}");
 }
 
 /// All of `deploy/chart/dashboards/flows.json`.
@@ -222,21 +305,8 @@ async fn asked(url: &str, query: &str) -> Result<Vec<Series>, String> {
 
 /// What `zonewise top` shows of the last half minute.
 fn top(zone: &HotZone, url: &str) -> Value {
-    let node = &zone.nodes.by_name["n1"];
-    let kubeconfig = zone.cluster.kubeconfig_through(User::Admin, &node.gate).unwrap();
-    let flags = ["--window", "30s", "--provider", "gcp", "-o", "json", "--prometheus", url];
-    let run = || {
-        Command::new(env!("CARGO_BIN_EXE_zonewise"))
-            .arg("top")
-            .args(flags)
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .output()
-            .unwrap()
-    };
-    let output = node.node.namespace.enter(run);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let top: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let flags = ["top", "--window", "30s", "--provider", "gcp", "-o", "json", "--prometheus", url];
+    let top: Value = serde_json::from_str(&said(zone, &flags)).unwrap();
     assert_valid("top", &top);
     top
 }
@@ -297,6 +367,7 @@ async fn a_prometheus_that_scrapes_proxies_gives_the_same_shares() {
     };
     assert!(results()[0] > 0.0, "{:?}", results());
     top_shows_it(&zone, &prometheus.url()).await;
+    explain_takes_its_figures_from_prometheus(&zone, &prometheus.url()).await;
     every_query_of_the_dashboard_gives_data(&namespace, &prometheus.url());
     drop(prometheus);
     eventually(|| async {

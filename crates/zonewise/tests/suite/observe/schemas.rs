@@ -258,6 +258,10 @@ fn documents() -> Vec<(&'static str, Value)> {
         all.push(("explanation", of_shop(&["explain", &name])));
         all.push(("explanation", of_shop(&["explain", &name, "--cost-per-gb", "1", "--gb", "1"])));
     }
+    let measured = with_demand();
+    all.push(("explanation", document(&["explain", "shop/web"], &measured)));
+    all.push(("plan", document(&["plan", "--explain"], &measured)));
+    all.push(("routes", document(&["route", "--from", "a", "--as-if", "proxy"], &measured)));
     let weighted = with_weights();
     all.push(("explanation", document(&["explain", "shop/web"], &weighted)));
     all.push(("plan", document(&["plan", "--explain"], &weighted)));
@@ -277,6 +281,23 @@ fn documents() -> Vec<(&'static str, Value)> {
         all.push(("plan", document(&gate_off, objects)));
     }
     all
+}
+
+/// A Service whose shares are on the way to what was measured.
+fn with_demand() -> Vec<Value> {
+    let annotations = json!({
+        "zonewise.dev/routing-preference": "zonewise.dev/balanced", "zonewise.dev/demand": "measured",
+    });
+    let mut objects = cluster(&annotations, &[("4", 2), ("4", 2)]);
+    let web = json!({"s": [500_000, 500_000], "n": [700, 300], "m": true, "r": 6.5, "a": 3});
+    let at = 1_763_430_000_000_u64;
+    let state = json!({"v": 1, "at": at, "zones": ["a", "b"], "services": {"shop/web": web}});
+    objects.push(json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "zonewise-demand", "namespace": "zonewise-system"},
+        "data": {"state": state.to_string()},
+    }));
+    settled(objects)
 }
 
 /// A Service whose endpoints count for the CPU that their Pods request.
