@@ -26,8 +26,9 @@ use zonewise_topology::reason::Reason;
 use crate::shares::Decision;
 use crate::{Millis, seconds};
 
-/// The most bytes of the text. With the largest state it stays below what a ConfigMap may have.
-pub const MAX_BYTES: usize = 100 << 10;
+/// The most bytes of the text. With the largest state and what failing zones count for it stays below what a ConfigMap may
+/// have.
+pub const MAX_BYTES: usize = 48 << 10;
 
 /// Rewrites are remembered for so many seconds.
 pub const HOUR: f64 = 3600.0;

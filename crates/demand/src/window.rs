@@ -16,6 +16,7 @@
 //! | a Service is measured from now on, which nodes have counted for long | a baseline of that Service |
 //! | the proxy starts again | counters that go on count; Services that were not known are a new baseline |
 //! | a report is lost | the last rate counts on for [`HOLD`]; the next report has what was missed |
+//! | a report takes long to arrive, so that nobody knows for which time it counts | it is left out until the time since the last one makes little of that |
 //! | a report comes twice, or after a later one of the same run | it is left out |
 //! | a node is silent for longer than [`HOLD`] | its rates are forgotten, and its part is [silent](Measured::silent) |
 //! | a node claims more than its CPU explains | all its rates are made smaller ([`plausible`](crate::plausible)) |
@@ -44,6 +45,13 @@ pub const MAX_COUNTERS: usize = 4_000_000;
 
 /// How long the rates of a node count on without a report, in seconds: eight reports in a row have to be lost.
 pub const HOLD: f64 = 120.0;
+
+/// The part of the time between two reports that may be uncertain, because they took so long to arrive: a report counts for a
+/// moment between question and answer. By more than that the rates of nodes would differ although nothing has changed.
+pub const UNCERTAIN: f64 = 0.1;
+
+/// After so many seconds a report is taken however long it took: it is better than none.
+pub const LONG_ENOUGH: f64 = 60.0;
 
 /// Rates are not computed over less than this, in seconds.
 const SHORTEST: f64 = 1.0;
@@ -79,6 +87,8 @@ struct LastReport {
     started: u64,
     sequence: u64,
     at: Millis,
+    /// Seconds from the question to the answer.
+    took: f64,
     /// Whether the counters have rates: not after a baseline.
     has_rates: bool,
     /// How often the Services had been set that are measured; `None` if there was no room for all counters.
@@ -195,14 +205,28 @@ impl Window {
         self.watched.failures(self.nodes.values().map(|node| &node.watched), now)
     }
 
-    /// Counts what the node that was asked has reported.
+    /// Counts what the node that was asked has reported, and at once.
     pub fn add(&mut self, asked: &str, report: &Report, now: Millis) -> Result<(), NotCounted> {
+        self.add_late(asked, report, now, 0.0)
+    }
+
+    /// Counts what the node that was asked has reported. `took` is the seconds from the question to the answer.
+    pub fn add_late(
+        &mut self,
+        asked: &str,
+        report: &Report,
+        now: Millis,
+        took: f64,
+    ) -> Result<(), NotCounted> {
         let node =
             self.nodes.get_mut(asked).ok_or_else(|| NotCounted::UnknownNode(asked.into()))?;
         node.check(asked, report)?;
         let room = MAX_COUNTERS.saturating_sub(self.counters - node.counters.len());
         let before = node.counters.len();
-        let counted = node.read(report, &self.services, room, now);
+        let counted = match node.is_uncertain(now, took) {
+            true => Vec::new(),
+            false => node.read(report, &self.services, room, (now, took)),
+        };
         for (service, connections) in counted {
             let sampled = &mut self.sampled[service as usize];
             *sampled = sampled.saturating_add(connections);
@@ -262,13 +286,21 @@ impl Node {
         Ok(())
     }
 
+    /// Whether nobody can tell well enough for which time a report counts that comes now.
+    fn is_uncertain(&self, now: Millis, took: f64) -> bool {
+        self.last.is_some_and(|last| {
+            let elapsed = seconds(last.at, now);
+            elapsed < LONG_ENOUGH && last.took + took > UNCERTAIN * elapsed
+        })
+    }
+
     /// Takes the counters of a report, and returns the new connections to each Service.
     fn read(
         &mut self,
         report: &Report,
         services: &Services,
         room: usize,
-        now: Millis,
+        (now, took): (Millis, f64),
     ) -> Vec<(u32, u64)> {
         let last = self.last.filter(|last| seconds(last.at, now) <= HOLD);
         let same_run = last.is_some_and(|last| last.started == report.started);
@@ -305,7 +337,7 @@ impl Node {
         self.counters.sort_unstable_by_key(|counter| counter.service);
         let Report { started, sequence, .. } = *report;
         self.last =
-            Some(LastReport { started, sequence, at: now, has_rates: last.is_some(), sets });
+            Some(LastReport { started, sequence, at: now, took, has_rates: last.is_some(), sets });
         counted
     }
 

@@ -38,11 +38,16 @@ const TOKEN_PERIOD: Duration = Duration::from_secs(60);
 
 /// Takes what proxies answer.
 pub(crate) trait Answers: Send + Sync + 'static {
-    /// Takes an answer, or why there is none.
+    /// Takes an answer and the time that it took, or why there is none.
     ///
     /// # Errors
     /// If the proxy has not said what it was asked.
-    fn take(&self, node: &Name, answer: Result<Bytes, Failure>) -> Result<(), Failure>;
+    fn take(
+        &self,
+        node: &Name,
+        answer: Result<Bytes, Failure>,
+        took: Duration,
+    ) -> Result<(), Failure>;
     /// The proxy of a node is not asked any more.
     fn forget(&self, node: &Name);
 }
@@ -115,11 +120,12 @@ impl<A: Answers> Collector<A> {
     async fn ask(&self, node: &Name, asker: &mut Asker, suspect: bool) -> Result<(), Failure> {
         let turns = if suspect { &self.turns_of_suspects } else { &self.turns };
         let _turn = turns.acquire().await;
+        let asked = Instant::now();
         let answer = match self.token.read() {
             Some(token) => asker.ask(&token).await,
             None => Err(Failure::NoToken),
         };
-        self.answers.take(node, answer)
+        self.answers.take(node, answer, asked.elapsed())
     }
 }
 
@@ -172,20 +178,14 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_secs(15);
 
-    /// The times of questions within a time, if answers come at once: that is when questions are closest together.
+    /// The times of questions, if answers come at once: that is when questions are closest together.
     fn questions(answers: &[bool], random: impl Fn(Duration) -> Duration + Copy) -> Vec<Duration> {
         let mut pace = Pace { period: PERIOD, failures: 0 };
-        let mut at = pace.first(random);
-        let next = |answered: &bool| {
-            at += pace.next(*answered, random);
-            at
-        };
-        let first = at_first(random);
-        std::iter::once(first).chain(answers.iter().map(next).collect::<Vec<_>>()).collect()
-    }
-
-    fn at_first(random: impl Fn(Duration) -> Duration) -> Duration {
-        Pace { period: PERIOD, failures: 0 }.first(random)
+        let mut asked = vec![pace.first(random)];
+        for answered in answers {
+            asked.push(asked[asked.len() - 1] + pace.next(*answered, random));
+        }
+        asked
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the proxies have counted, and which of them give no counts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -67,14 +68,14 @@ impl ProxyCounts {
         counts
     }
 
-    fn count(&self, node: &Name, answer: &Bytes) -> Result<(), Problem> {
+    fn count(&self, node: &Name, answer: &Bytes, took: Duration) -> Result<(), Problem> {
         let problem = |error: &dyn std::error::Error| Problem {
             failure: Failure::Nonsense,
             detail: error.to_string(),
         };
         let report = Report::read(answer).map_err(|error| problem(&error))?;
         let now = now();
-        match self.window.lock().add(node, &report, now) {
+        match self.window.lock().add_late(node, &report, now, took.as_secs_f64()) {
             Ok(()) | Err(NotCounted::Repeated { .. }) => {}
             Err(error) => return Err(problem(&error)),
         }
@@ -137,8 +138,14 @@ fn tell_failing(failing: &[(Name, Problem)]) {
 }
 
 impl Answers for ProxyCounts {
-    fn take(&self, node: &Name, answer: Result<Bytes, Failure>) -> Result<(), Failure> {
-        let result = answer.map_err(Problem::from).and_then(|answer| self.count(node, &answer));
+    fn take(
+        &self,
+        node: &Name,
+        answer: Result<Bytes, Failure>,
+        took: Duration,
+    ) -> Result<(), Failure> {
+        let answer = answer.map_err(Problem::from);
+        let result = answer.and_then(|answer| self.count(node, &answer, took));
         self.requests.with([result_name(&result)]).inc();
         let failure = result.as_ref().map(drop).map_err(|problem| problem.failure);
         self.proxies.lock().last.insert(Name::clone(node), result);

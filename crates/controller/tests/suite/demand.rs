@@ -19,7 +19,7 @@ use zonewise_demand::state::State;
 use zonewise_telemetry::server::{self, Page, PageRequest, Protection, Server};
 use zonewise_telemetry::tls::{Certificate, Tls};
 use zonewise_testbed::objects::{namespace, node, service};
-use zonewise_testbed::{Cluster, Prometheus, PrometheusOptions, User, eventually, manifests};
+use zonewise_testbed::{Cluster, User, eventually, manifests};
 
 use crate::common::{ROOT, Running, apply_roles, condition, config, slices, writes, zonal_pods};
 
@@ -468,12 +468,14 @@ async fn a_wrong_query_leaves_routing_as_it_is_by_cpu() {
     })
     .await;
     running.stop().await.unwrap();
-    let directory = tempfile::TempDir::new().unwrap();
-    let options = PrometheusOptions::default();
-    let prometheus = Prometheus::start(directory.path(), &[], &options).unwrap();
+    // As Prometheus refuses a query; the suite of Prometheus compares with the real one.
+    let refusal = r#"{"status":"error","errorType":"bad_data","error":"1:12: parse error: unclosed left parenthesis"}"#;
+    let listener = TcpListener::bind((LOOPBACK, 0)).await.unwrap();
+    let handler = move |_: PageRequest<'_>| Page::new(400, "application/json", refusal.to_owned());
+    let prometheus = server::serve(listener, handler).unwrap();
     let lines = format!(
-        "demand: {{ source: prometheus, prometheus: {{ url: '{}', query: 'rate(up[1m]' }} }}\n",
-        prometheus.url()
+        "demand: {{ source: prometheus, prometheus: {{ url: 'http://{}', query: 'rate(up[1m]' }} }}\n",
+        prometheus.address()
     );
     let usual = config(&lines);
     let period = Duration::from_millis(500);
@@ -490,4 +492,5 @@ async fn a_wrong_query_leaves_routing_as_it_is_by_cpu() {
     let writes = running.metric("zonewise_demand_slice_writes_total").await;
     assert_eq!(writes.values().sum::<f64>(), 0.0);
     running.stop().await.unwrap();
+    prometheus.stop().await;
 }

@@ -9,6 +9,7 @@ mod health_stability;
 mod page;
 mod rates;
 mod shares;
+mod slices;
 mod stability;
 mod state;
 mod traffic;

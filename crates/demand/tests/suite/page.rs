@@ -9,7 +9,7 @@ use zonewise_demand::shares::{
     CHANCE, CHANGE_PER_SECOND, ENOUGH, FAST, FLOOR, LEAST_STEP, MOST_SECONDS, OLD, PRIOR, RESTLESS,
     REWRITE_EVERY, REWRITES_AT_ONCE, SLOW, SURPRISE,
 };
-use zonewise_demand::window::HOLD;
+use zonewise_demand::window::{HOLD, LONG_ENOUGH, UNCERTAIN};
 
 #[test]
 fn the_page_has_the_constants_as_they_are() {
@@ -29,6 +29,8 @@ fn the_page_has_the_constants_as_they_are() {
         ("FLOOR", FLOOR),
         ("OLD", OLD),
         ("HOLD", HOLD),
+        ("UNCERTAIN", UNCERTAIN),
+        ("LONG_ENOUGH", LONG_ENOUGH),
         ("CONNECTIONS_PER_CORE", CONNECTIONS_PER_CORE),
         ("MOST_OF_ONE_NODE", MOST_OF_ONE_NODE),
         ("CLEARLY", CLEARLY),

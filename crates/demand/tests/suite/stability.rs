@@ -3,17 +3,22 @@
 //! ```text
 //!  clients of each zone ─► connections, counted by the nodes ─► reports (late, lost, wrong) ─► shares in force
 //!       ▲                                                                                         │
-//!       └── load of the endpoints: clients may slow down ◄── routes, by the little model ◄────────┘
+//!       └── load of the endpoints: clients may slow down ◄── routes ◄── slices, written anew when ┘
+//!                                                                        that is worth it
 //! ```
+//!
+//! What endpoints get is told twice: by the shares in force, with the little model, and by what the slices carry.
 
 use fastrand::Rng;
 use proptest::prelude::*;
 use zonewise_demand::Millis;
 use zonewise_demand::plausible::MOST_OF_ONE_NODE;
+use zonewise_demand::report::Report;
 use zonewise_demand::shares::{LEAST_STEP, REWRITE_EVERY, REWRITES_AT_ONCE};
 use zonewise_topology::reason::Code;
 
-use crate::fleet::{Fleet, INTERVAL};
+use crate::fleet::{Fleet, INTERVAL, START, WEB};
+use crate::slices::Slices;
 use crate::traffic::{busiest, distance, loads, routes};
 
 const EVEN: [f64; 3] = [1.0 / 3.0; 3];
@@ -23,6 +28,9 @@ const ENDPOINTS: [u64; 3] = [4, 4, 4];
 /// The most rewrites of a Service in an hour, from the first second on.
 const MOST_REWRITES: usize = (REWRITES_AT_ONCE + 3600.0 / REWRITE_EVERY) as usize;
 
+/// So many seconds the controller waits for an answer.
+const LONGEST: u64 = 5;
+
 /// What was in force at a decision.
 struct Moment {
     /// Seconds since the beginning.
@@ -30,10 +38,22 @@ struct Moment {
     in_force: Vec<f64>,
     /// Busiest endpoint with the shares in force, in fair shares.
     busiest: f64,
+    /// The same by what the slices carry.
+    routed: f64,
     /// The same with the shares of the model.
     by_model: f64,
     rewritten: bool,
     code: Code,
+}
+
+/// A question to the proxy of a node.
+struct Question {
+    node: usize,
+    /// The seconds at which it was asked, is read by the proxy, and is answered.
+    asked: u64,
+    read: u64,
+    answered: u64,
+    report: Option<Report>,
 }
 
 /// Three zones with three nodes each and four endpoints each.
@@ -45,6 +65,12 @@ struct Simulation {
     rate: f64,
     /// The part of the reports that is lost.
     lost: f64,
+    /// The part of the answers that takes long to arrive, and the most seconds that it takes.
+    late: f64,
+    delay: u64,
+    /// Questions that are not answered yet.
+    questions: Vec<Question>,
+    slices: Slices,
     /// The first node makes so much of its zone's connections; the other nodes share the rest.
     first_node: f64,
     /// The first node claims so many connections per second besides.
@@ -62,6 +88,10 @@ impl Simulation {
             second: 0,
             rate,
             lost: 0.0,
+            late: 0.0,
+            delay: 0,
+            questions: Vec::new(),
+            slices: Slices::new(&[("a", 4), ("b", 4), ("c", 4)]),
             first_node: 1.0 / 3.0,
             lie: 0,
             unreachable: None,
@@ -93,21 +123,62 @@ impl Simulation {
             let reports = self.second % 15 == (node as u64 * 5) % 15;
             let arrives = self.unreachable != Some(node / 3) && self.random.f64() >= self.lost;
             if reports && arrives {
-                self.fleet.deliver(node).unwrap();
+                self.ask(node);
             }
         }
+        self.answer();
         if self.second.is_multiple_of(INTERVAL / 1000) {
             let decision = self.fleet.decide();
             let in_force = self.fleet.in_force();
+            self.sync();
+            let all: f64 = demand.iter().sum();
             self.moments.push(Moment {
                 second: self.second,
                 busiest: busiest(demand, &in_force, &ENDPOINTS),
+                routed: self.slices.busiest(&ZONES[..3], &demand.map(|part| part / all)),
                 by_model: busiest(demand, &EVEN, &ENDPOINTS),
                 in_force,
                 rewritten: decision.rewritten,
                 code: decision.reason.code(),
             });
         }
+    }
+
+    /// The controller asks the proxy of a node, unless it still waits for an answer.
+    fn ask(&mut self, node: usize) {
+        if self.questions.iter().any(|question| question.node == node) {
+            return;
+        }
+        let (mut read, mut answered) = (self.second, self.second);
+        if self.late > 0.0 && self.random.f64() < self.late {
+            answered += self.random.u64(0..=self.delay);
+            read = self.random.u64(read..=answered);
+        }
+        let asked = self.second;
+        self.questions.push(Question { node, asked, read, answered, report: None });
+    }
+
+    /// Proxies read what they are asked, and answers arrive. Nobody waits for longer than five seconds.
+    fn answer(&mut self) {
+        let now = self.second;
+        for question in self.questions.iter_mut().filter(|question| question.read == now) {
+            question.report = Some(self.fleet.report(question.node));
+        }
+        let due = self.questions.extract_if(.., |question| question.answered <= now);
+        for Question { node, asked, answered, report, .. } in due {
+            let (took, report) = (answered - asked, report.unwrap());
+            if took <= LONGEST {
+                let name = self.fleet.nodes[node].name.clone();
+                let (now, took) = (self.fleet.now, took as f64);
+                self.fleet.window.add_late(&name, &report, now, took).unwrap();
+            }
+        }
+    }
+
+    /// The controller looks at the Service.
+    fn sync(&mut self) {
+        let model = self.fleet.model();
+        self.slices.sync(&model, &self.fleet.state, WEB, self.fleet.now);
     }
 
     /// What happened after a second.
@@ -160,6 +231,41 @@ fn a_jump_is_followed_within_a_minute_and_without_oscillation() {
         assert!(turns(share.clone()) <= 1, "offset {offset}: {:?}", share.collect::<Vec<_>>());
         assert!(simulation.rewrites_since(jump) <= 6);
         assert_eq!(simulation.last().code, Code::DemandMeasured);
+        let routed = simulation.since(jump + 45).map(|moment| moment.routed).fold(0.0, f64::max);
+        assert!(routed < 1.08, "offset {offset}: {routed} times the fair share by the slices");
+        let settled = simulation.since(jump + 75).map(|moment| moment.routed).fold(0.0, f64::max);
+        assert!(settled < 1.05, "offset {offset}: {settled} times the fair share by the slices");
+        let writes = simulation.slices.writes.iter();
+        let writes = writes.filter(|at| **at > START + jump * 1000).count();
+        assert!(writes <= simulation.rewrites_since(jump), "offset {offset}: {writes} writes");
+    }
+}
+
+/// Answers that take up to five seconds: nobody can tell for which moment in between they count.
+#[test]
+fn answers_that_take_long_hardly_delay_the_shares_and_do_not_make_them_swing() {
+    let rows = [(0.1, 5, 60), (0.3, 5, 60), (1.0, 1, 60), (1.0, 5, 90)];
+    for ((late, delay, settles), offset) in
+        rows.into_iter().flat_map(|row| [0, 4, 8, 12].map(|offset| (row, offset)))
+    {
+        let jump = 600 + offset;
+        let mut simulation = Simulation::new(300.0);
+        (simulation.late, simulation.delay) = (late, delay);
+        simulation.run(3600, |second| if second < jump { EVEN } else { HOT });
+        let name = format!("{late} of the answers late by up to {delay} s, offset {offset}");
+        let before = simulation.moments.iter().filter(|moment| moment.second <= jump);
+        assert!(
+            before.clone().all(|moment| moment.routed < 1.02),
+            "{name}: even demand is left alone"
+        );
+        let since = simulation.since(jump + settles);
+        let shares = since.clone().map(|moment| moment.busiest).fold(0.0, f64::max);
+        let routed = since.map(|moment| moment.routed).fold(0.0, f64::max);
+        assert!(shares < 1.06 && routed < 1.06, "{name}: {shares}, {routed} by the slices");
+        let share = simulation.since(jump - 15).map(|moment| moment.in_force[0]);
+        assert!(turns(share.clone()) <= 2, "{name}: {:?}", share.collect::<Vec<_>>());
+        let (rewrites, writes) = (simulation.rewrites_since(jump), simulation.slices.writes.len());
+        assert!(rewrites <= 9 && writes <= rewrites + 2, "{name}: {rewrites}, {writes}");
     }
 }
 
@@ -217,17 +323,24 @@ fn demand_that_swings_costs_bounded_rewrites_and_is_met_by_its_mean() {
         simulation.run(7200, swing);
         let rewrites = simulation.rewrites_since(3600);
         assert!(rewrites <= MOST_REWRITES, "period {period}: {rewrites} rewrites in an hour");
+        let writes = simulation.slices.most_in_an_hour();
+        assert!(
+            writes <= MOST_REWRITES + 1,
+            "period {period}: {writes} writes of slices in an hour"
+        );
         let mean = |of: fn(&Moment) -> f64| {
             let all = simulation.since(600).map(of);
             all.clone().sum::<f64>() / all.count() as f64
         };
         let (measured, model) = (mean(|moment| moment.busiest), mean(|moment| moment.by_model));
         assert!(measured < model, "period {period}: {measured} against {model} by CPU");
+        let routed = mean(|moment| moment.routed);
+        assert!(routed < model, "period {period}: {routed} by the slices, {model} by CPU");
     }
 }
 
 #[test]
-fn lost_and_late_reports_do_not_move_shares() {
+fn lost_reports_do_not_move_shares() {
     let mut simulation = Simulation::new(300.0);
     simulation.lost = 0.3;
     simulation.run(4200, |_| HOT);
@@ -450,5 +563,43 @@ proptest! {
             let hour = rewrites[index..].iter().filter(|at| **at < first + 3_600_000);
             prop_assert!(hour.count() <= MOST_REWRITES);
         }
+    }
+}
+
+proptest! {
+    // Two hours of simulation each: a sixteenth of the usual number.
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 16,
+        ..ProptestConfig::default()
+    })]
+
+    /// Demand that jumps at random, with reports lost and late: what slices carry keeps to the limit on rewrites, and in the
+    /// end the endpoints get what they should, as far as the slices tolerate.
+    #[test]
+    fn slices_are_written_rarely_and_end_near_the_fair_share(
+        seed in any::<u64>(),
+        parts in prop::collection::vec(distribution(3), 1..6),
+        every in 60u64..900,
+        late in 0.0..1.0f64,
+        delay in 0u64..6,
+        lost in 0.0..0.3f64,
+    ) {
+        let mut simulation = Simulation::new(300.0);
+        (simulation.random, simulation.lost) = (Rng::with_seed(seed), lost);
+        (simulation.late, simulation.delay) = (late, delay);
+        let demand = |second: u64| -> [f64; 3] {
+            let part = (second / every) as usize % parts.len();
+            [parts[part][0], parts[part][1], parts[part][2]]
+        };
+        simulation.run(3600, demand);
+        // The first write is that of the model.
+        let writes = simulation.slices.most_in_an_hour();
+        prop_assert!(writes <= MOST_REWRITES + 1, "{writes} writes in an hour");
+        prop_assert!(writes <= simulation.rewrites_since(0) + 1, "{writes} writes");
+        let last = demand(3599);
+        simulation.run(3600, |_| last);
+        let moment = simulation.last();
+        prop_assert!(moment.routed < 1.12, "{} by the slices, {} by the shares", moment.routed, moment.busiest);
+        prop_assert!(moment.routed <= moment.by_model + 0.05, "{} and {} by CPU", moment.routed, moment.by_model);
     }
 }

@@ -197,3 +197,24 @@ fn only_services_that_are_wanted_are_kept_and_their_number_is_limited() {
         measurement.services().map(|(name, of)| (&**name, of.rates.to_vec())).collect();
     assert_eq!(measured, [("shop/api", vec![0.0, 0.0]), ("shop/new", vec![0.0, 0.0])]);
 }
+
+/// An answer that took four seconds counts for a moment between question and answer: its rate would be wrong by a quarter.
+#[test]
+fn an_answer_that_took_long_is_taken_when_that_makes_little_difference() {
+    let mut fleet = fleet();
+    let arrives = |fleet: &mut Fleet, connections: u64, took: f64| {
+        fleet.now += INTERVAL;
+        fleet.nodes[0].total += connections;
+        let (name, report) = (fleet.nodes[0].name.clone(), fleet.report(0));
+        fleet.window.add_late(&name, &report, fleet.now, took).unwrap();
+        fleet.rates()
+    };
+    assert_eq!(arrives(&mut fleet, 30, 0.5), (vec![2.0, 0.0], 30));
+    assert_eq!(arrives(&mut fleet, 60, 4.0), (vec![2.0, 0.0], 0), "the last rate counts on");
+    assert_eq!(arrives(&mut fleet, 60, 0.5), (vec![4.0, 0.0], 120), "the next has what was missed");
+    // They take long again and again: after a minute one is taken.
+    for _ in 0..3 {
+        assert_eq!(arrives(&mut fleet, 30, 5.0), (vec![4.0, 0.0], 0));
+    }
+    assert_eq!(arrives(&mut fleet, 30, 5.0), (vec![2.0, 0.0], 120));
+}
