@@ -3,7 +3,7 @@
 use serde::Serialize;
 use zonewise_slices::evacuation::{Kept, Prospect, Survey};
 use zonewise_slices::plan::Input;
-use zonewise_slices::requested::{RequestedRouting, requested_routing};
+use zonewise_slices::requested::requested_routing;
 use zonewise_slices::settings::Settings;
 
 use crate::snapshot::Snapshot;
@@ -70,11 +70,11 @@ pub fn evacuation_check(
     for service in snapshot.services() {
         let objects = snapshot.service_snapshot(service);
         let slices = objects.own_slices(settings);
-        let RequestedRouting { choice, demand, .. } = requested_routing(service, settings);
-        let measured = objects.measured(demand);
+        let asked = requested_routing(service, settings);
+        let measured = objects.measured(&asked);
         let input = |nodes| Input { nodes, ..objects.input(&slices, measured.as_ref()) };
         let over = survey.over.len();
-        let prospect = Prospect::of(&input(&in_use), &input(&emptied), &choice, zone);
+        let prospect = Prospect::of(&input(&in_use), &input(&emptied), &asked.choice, zone);
         let Some(prospect) = prospect else { continue };
         survey.add(service, prospect);
         services.push(ServiceCheck {

@@ -25,6 +25,7 @@ use crate::change::ControllerView;
 use crate::cost::Crossing;
 use crate::demand::{Demand, demand, with_trial};
 use crate::environment::{Component, Environment, ProxyKind};
+use crate::failing;
 use crate::ignored;
 use crate::improvements::{Improvement, improvements};
 use crate::margin::{Margin, margin};
@@ -250,7 +251,10 @@ pub fn explain(
 fn notes(controller_view: &ControllerView, decision: &Decision) -> Vec<Note> {
     let (asked, service) = (&decision.asked, &controller_view.objects.service);
     let of_keys = asked.notes.iter().map(|note| Note::of(asked, note, service));
-    of_keys.chain(evacuations(controller_view, decision)).collect()
+    of_keys
+        .chain(evacuations(controller_view, decision))
+        .chain(failing::notes(controller_view, decision))
+        .collect()
 }
 
 /// The zones that are being emptied, where that changes something for the Service.
@@ -437,7 +441,7 @@ fn regional_now(
 /// asks for; `None` without zones or endpoints.
 pub(crate) fn zonal_best(controller_view: &ControllerView, decision: &Decision) -> Option<f64> {
     let slices = controller_view.objects.own_slices(&controller_view.settings);
-    let measured = controller_view.objects.measured(decision.asked.demand);
+    let measured = controller_view.objects.measured(&decision.asked);
     let input = controller_view.objects.input(&slices, measured.as_ref());
     let family = decision.family(&controller_view.objects.service);
     let choice = match &decision.asked.choice {
@@ -479,7 +483,7 @@ fn settling(controller_view: &ControllerView, decision: &Decision) -> Option<Set
 fn numbers(controller_view: &ControllerView, decision: &Decision) -> numbers::Explanation {
     let asked = &decision.asked;
     let slices = controller_view.objects.own_slices(&controller_view.settings);
-    let measured = controller_view.objects.measured(decision.asked.demand);
+    let measured = controller_view.objects.measured(&decision.asked);
     let input = controller_view.objects.input(&slices, measured.as_ref());
     let grounds = input.grounds(&asked.choice, decision.family(&controller_view.objects.service));
     let heuristic = asked.choice.heuristic();
@@ -595,7 +599,7 @@ fn slices(controller_view: &ControllerView, decision: &Decision) -> Slices {
 /// and what the model of the simulator expects of it.
 pub(crate) fn scores(controller_view: &ControllerView, decision: &Decision) -> Vec<HeuristicScore> {
     let slices = controller_view.objects.own_slices(&controller_view.settings);
-    let measured = controller_view.objects.measured(decision.asked.demand);
+    let measured = controller_view.objects.measured(&decision.asked);
     let input = controller_view.objects.input(&slices, measured.as_ref());
     let family = decision.family(&controller_view.objects.service);
     let situation = input.grounds(&Choice::ClusterWide, family).situation;

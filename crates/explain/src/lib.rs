@@ -19,6 +19,7 @@ pub mod documents;
 pub mod environment;
 mod evacuation;
 mod explanation;
+mod failing;
 mod ignored;
 mod improvements;
 pub mod input;

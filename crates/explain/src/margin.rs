@@ -263,10 +263,10 @@ impl<'a> Numbers<'a> {
         let objects = &view.objects;
         let slices = objects.own_slices(&view.settings);
         let asked = requested_routing(&objects.service, &view.settings);
-        let choice = asked.choice;
-        if gives_up_hints(&choice) || objects.measured(asked.demand).is_some() {
+        if gives_up_hints(&asked.choice) || objects.measured(&asked).is_some() {
             return None;
         }
+        let choice = asked.choice;
         let families = objects.service.families.iter().map(|family| {
             let numbers = FamilyNumbers::of(view, loads, &choice, family);
             let grounds = objects.input(&slices, None).grounds(&choice, family);

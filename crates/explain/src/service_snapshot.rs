@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use zonewise_common::keys::MANAGED_BY;
+use zonewise_common::name::Name;
 use zonewise_slices::node::{MeasuredZones, Nodes};
 use zonewise_slices::plan::{Input, Plan, kept_reason, plan};
 use zonewise_slices::pod::Pod;
-use zonewise_slices::requested::{self, Choice, Demand, RequestedRouting, requested_routing};
+use zonewise_slices::requested::{
+    self, Choice, Demand, FailingZones, RequestedRouting, requested_routing,
+};
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::{AddressType, Slice};
@@ -15,6 +18,7 @@ use zonewise_topology::heuristics::balanced_hints::BalancedHints;
 use zonewise_topology::reason::{Code, Outcome, Reason};
 
 use crate::environment::{Facts, ZoneDemand};
+use crate::failing::FailingZone;
 use crate::slice_names;
 
 /// A Service with its Pods and slices, and the nodes of the cluster.
@@ -32,6 +36,8 @@ pub struct ServiceSnapshot {
     pub shares: Option<Arc<ZoneDemand>>,
     /// What was seen of the programs that run, with all that is stored of measured demand.
     pub facts: Arc<Facts>,
+    /// The zones that count for less because they fail, where there are such.
+    pub failing: Option<Arc<[FailingZone]>>,
 }
 
 /// What the controller decides for a Service.
@@ -92,7 +98,7 @@ impl ServiceSnapshot {
         let slices = self.own_slices(settings);
         let asked = requested_routing(&self.service, settings);
         let quiet = settings.settles_after().is_some();
-        let measured = self.measured(asked.demand);
+        let measured = self.measured(&asked);
         let plan =
             plan(&Input { quiet, ..self.input(&slices, measured.as_ref()) }, &asked, settings);
         Decision { asked, plan }
@@ -100,23 +106,31 @@ impl ServiceSnapshot {
 
     /// The reason of [`decide`](Self::decide), or another one with the same outcome. Much faster.
     pub fn kept_reason(&self, settings: &Settings) -> Reason {
-        let RequestedRouting { choice, demand, .. } = requested_routing(&self.service, settings);
-        if settings.upstream || gives_up_hints(&choice) {
+        let asked = requested_routing(&self.service, settings);
+        let choice = &asked.choice;
+        if settings.upstream || gives_up_hints(choice) {
             return self.decide(settings).reason();
         }
         let slices = self.own_slices(settings);
-        let measured = self.measured(demand);
+        let measured = self.measured(&asked);
         let input = self.input(&slices, measured.as_ref());
         leading(self.service.families.iter().map(|family| {
-            let grounds = input.grounds(&choice, family);
-            kept_reason(&choice, &grounds.situation, grounds.previous.as_ref())
+            let grounds = input.grounds(choice, family);
+            kept_reason(choice, &grounds.situation, grounds.previous.as_ref())
         }))
     }
 
-    /// The zones with the shares that are in force for the Service, if it asks for measured demand.
-    pub fn measured(&self, demand: Demand) -> Option<MeasuredZones> {
-        let shares = self.shares.as_ref().filter(|_| demand == Demand::Measured)?;
-        Some(self.nodes.measured(|zone| shares.share_of(zone)))
+    /// The zones with the shares that are in force for the Service, and with what their endpoints count for, as far as it
+    /// asks for that.
+    pub fn measured(&self, asked: &RequestedRouting) -> Option<MeasuredZones> {
+        let shares = self.shares.as_ref().filter(|_| asked.demand == Demand::Measured);
+        let failing = self.failing.as_ref().filter(|_| asked.failing_zones == FailingZones::Spill);
+        if shares.is_none() && failing.is_none() {
+            return None;
+        }
+        let zones = self.nodes.measured(|zone| shares.and_then(|shares| shares.share_of(zone)));
+        let failing = failing.iter().flat_map(|zones| zones.iter());
+        Some(zones.counting(failing.map(|failing| (Name::clone(&failing.zone), failing.percent))))
     }
 
     /// The nodes, with what each zone sends to the Service: as it was measured where that is known, otherwise by capacity.

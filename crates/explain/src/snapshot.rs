@@ -266,6 +266,7 @@ impl Snapshot {
             nodes: Arc::clone(&self.nodes),
             shares: self.facts.demand.of_service(&key),
             facts: Arc::clone(&self.facts),
+            failing: self.facts.demand.failing_zones(&key),
             service: Arc::clone(service),
         }
     }

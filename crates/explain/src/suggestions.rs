@@ -328,7 +328,7 @@ impl ZoneNeed {
 pub(crate) fn needs(view: &ControllerView, decision: &Decision) -> Vec<ZoneNeed> {
     let slices = view.objects.own_slices(&view.settings);
     let family = decision.family(&view.objects.service);
-    let measured = view.objects.measured(decision.asked.demand);
+    let measured = view.objects.measured(&decision.asked);
     let input = view.objects.input(&slices, measured.as_ref());
     let grounds = input.grounds(&decision.asked.choice, family);
     let situation = &grounds.situation;

@@ -16,6 +16,8 @@ use zonewise_inventory::demand;
 use zonewise_slices::labels::Labels;
 use zonewise_slices::pod::Pod;
 
+use crate::failing::{self, FailingZone};
+
 /// Where facts come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -181,6 +183,8 @@ impl Clue {
 pub struct StoredDemand {
     /// The shares of zones that are in force, by Service.
     shares: BTreeMap<Key, Arc<ZoneDemand>>,
+    /// The zones that count for less because they fail, by Service.
+    failing: BTreeMap<Key, Arc<[FailingZone]>>,
     /// All of it; `None` if nothing is stored.
     all: Option<Arc<demand::StoredDemand>>,
 }
@@ -223,14 +227,20 @@ impl StoredDemand {
         self.all.as_deref().map(demand::StoredDemand::as_ref)
     }
 
-    /// Whether the same shares are in force by other stored demand. Its figures change all the time.
+    /// Whether the same shares are in force by other stored demand, and zones count for the same. Its figures change all
+    /// the time.
     pub(crate) fn has_shares_of(&self, other: &Self) -> bool {
-        self.shares == other.shares
+        self.shares == other.shares && failing::have_same_percents(&self.failing, &other.failing)
     }
 
     /// The shares of a Service.
     pub(crate) fn of_service(&self, service: &Key) -> Option<Arc<ZoneDemand>> {
         self.shares.get(service).cloned()
+    }
+
+    /// The zones that count for less for a Service, because they fail.
+    pub(crate) fn failing_zones(&self, service: &Key) -> Option<Arc<[FailingZone]>> {
+        self.failing.get(service).cloned()
     }
 }
 
@@ -247,7 +257,8 @@ impl From<demand::StoredDemand> for StoredDemand {
             Some(((namespace.into(), own.into()), Arc::new(ZoneDemand(shares(name)))))
         };
         let shares = state.services().filter_map(|(name, _)| service(name)).collect();
-        Self { shares, all: Some(Arc::new(stored)) }
+        let failing = failing::stored(&stored.failing);
+        Self { shares, failing, all: Some(Arc::new(stored)) }
     }
 }
 

@@ -90,7 +90,11 @@ fn details(explanation: &Explanation) -> String {
 /// A key without effect, and the commands that correct it.
 fn ignored(note: &Note) -> Vec<String> {
     let (key, value) = (clean(&note.source), clean(&note.value));
-    let word = if note.reason == Code::ZoneBeingEmptied { "emptying" } else { "ignored" };
+    let word = match note.reason {
+        Code::ZoneBeingEmptied => "emptying",
+        Code::ZoneFailing => "spilling",
+        _ => "ignored",
+    };
     let word = paint(WARN, word);
     let line = format!("{word}: {key} = {value}: {} ({})", clean(&note.sentence), note.reason);
     let commands = note.commands.iter().map(|command| format!("    {}", clean(command)));

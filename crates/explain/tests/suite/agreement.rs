@@ -64,6 +64,7 @@ fn view(asked: &Value, zones: &[Zone]) -> ControllerView {
             nodes: Arc::new(Nodes::new(nodes, MissingCpu::Refuse)),
             shares: None,
             facts: Arc::default(),
+            failing: None,
         },
         settings: Settings::default(),
         missing_cpu: MissingCpu::Refuse,

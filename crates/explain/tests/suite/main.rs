@@ -5,6 +5,7 @@ mod agreement;
 mod check;
 mod common;
 mod demand;
+mod failing;
 mod input;
 mod of_one;
 mod top;
