@@ -135,7 +135,7 @@ impl Notes {
         let Ok(wire) = serde_json::from_str::<Wire<'_>>(text) else { return Self::default() };
         let note = |entry: Entry| Note {
             left_out: entry.f,
-            of_one_node: entry.p,
+            of_one_node: entry.p.map(|part| part.clamp(0.0, 1.0)),
             rewrites: entry
                 .w
                 .into_iter()

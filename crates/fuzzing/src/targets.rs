@@ -20,6 +20,7 @@ use zonewise_common::protobuf::{self, kinds, reader};
 use zonewise_common::proxy_report::ProxyReport;
 use zonewise_controller::guard::{self, Outcome};
 use zonewise_demand::health::HealthState;
+use zonewise_demand::notes::Notes;
 use zonewise_demand::report::Report;
 use zonewise_demand::state::State;
 use zonewise_explain::top::exposition::samples;
@@ -98,6 +99,8 @@ pub(crate) fn demand(bytes: &[u8]) {
         let again = State::decode(&written).map(|state| state.encode());
         assert_eq!(again.as_ref(), Ok(&written), "{text}");
     }
+    let notes = Notes::decode(text).encode(0);
+    assert_eq!(Notes::decode(&notes).encode(0), notes, "{text}");
     if let Ok(failing) = HealthState::decode(text) {
         let written = failing.encode();
         let again = HealthState::decode(&written).map(|failing| failing.encode());

@@ -14,8 +14,10 @@ use tokio::task::JoinHandle;
 use zonewise_cluster::access::{Protected, Reviewer};
 use zonewise_common::proxy_report::{DemandServer, ProxyReport};
 use zonewise_controller::config::{Config, DemandConfig, Source};
+use zonewise_demand::notes;
 use zonewise_demand::report::{Counts, Report, VERSION};
-use zonewise_demand::state::State;
+use zonewise_demand::state::{self, State};
+use zonewise_inventory::demand::{self as stored, StoredTexts};
 use zonewise_telemetry::server::{self, Page, PageRequest, Protection, Server};
 use zonewise_telemetry::tls::{Certificate, Tls};
 use zonewise_testbed::objects::{namespace, node, service};
@@ -493,4 +495,20 @@ async fn a_wrong_query_leaves_routing_as_it_is_by_cpu() {
     assert_eq!(writes.values().sum::<f64>(), 0.0);
     running.stop().await.unwrap();
     prometheus.stop().await;
+}
+
+/// All texts together at their largest are what an API server takes, and not much more would be.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_fits_into_a_config_map_however_much_it_is() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    let client = cluster.client(User::Controller).unwrap();
+    let texts = |more: usize| StoredTexts {
+        state: "s".repeat(state::MAX_BYTES),
+        failing: Some("f".repeat(64 << 10)),
+        notes: "n".repeat(notes::MAX_BYTES + more),
+    };
+    stored::write(&client, &texts(0)).await.unwrap();
+    let error = stored::write(&client, &texts(16 << 10)).await.unwrap_err();
+    assert!(error.to_string().contains("1048576"), "{error}");
 }

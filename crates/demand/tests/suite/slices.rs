@@ -86,8 +86,9 @@ impl Slices {
             };
             zones.iter().zip(demand).map(|(from, sent)| sent * part(from)).sum()
         };
-        let over = |(zone, count): (&Box<str>, &u64)| to(zone) / (*count as f64 / all as f64);
-        self.endpoints.iter().map(over).fold(0.0, f64::max)
+        let loads = self.endpoints.iter();
+        let loads = loads.map(|(zone, count)| to(zone) / (*count as f64 / all as f64));
+        loads.fold(0.0, f64::max)
     }
 
     /// The most writes within an hour.

@@ -1,7 +1,7 @@
 //! What is stored, and read back by another leader.
 
 use zonewise_demand::state::{MAX_BYTES, State, StateError};
-use zonewise_demand::window::Window;
+use zonewise_demand::window::{MAX_SERVICES, Window};
 
 use crate::fleet::{Fleet, INTERVAL, WEB, report};
 
@@ -97,6 +97,48 @@ fn a_service_that_is_measured_no_longer_goes_back_to_the_model() {
     let mut window = Window::new();
     let decisions = fleet.state.decide(&model, &window.measure(&model, fleet.now), fleet.now);
     assert!(decisions.is_empty() && fleet.state.shares(WEB).is_none());
+}
+
+/// A fleet with one node in each zone, and what is in force for so many Services with these names. Each has another number of
+/// connections, the later ones more.
+fn many(zones: &[&str], names: &[String]) -> State {
+    let nodes: Vec<(&str, u64)> = zones.iter().map(|zone| (*zone, 64)).collect();
+    let mut fleet = Fleet::new(&nodes);
+    fleet.window.set_services(names.iter().map(String::as_str));
+    assert!(fleet.window.services_left_out().is_empty());
+    for step in 1..=2u64 {
+        fleet.now += INTERVAL;
+        for node in 0..fleet.nodes.len() {
+            let total = |number: usize| step * (1 + number as u64 / 100);
+            let totals: Vec<(&str, u64)> =
+                names.iter().enumerate().map(|(n, name)| (name.as_str(), total(n))).collect();
+            fleet.nodes[node].sequence = step;
+            let (asked, report) =
+                (fleet.nodes[node].name.clone(), report(&fleet.nodes[node], &totals));
+            fleet.window.add(&asked, &report, fleet.now).unwrap();
+        }
+    }
+    let model = fleet.model();
+    fleet.state.decide(&model, &fleet.window.measure(&model, fleet.now), fleet.now);
+    fleet.state
+}
+
+#[test]
+fn ten_thousand_services_fit_and_where_they_do_not_as_few_as_possible_are_left_out() {
+    let names = |letters: usize| -> Vec<String> {
+        (0..MAX_SERVICES).map(|number| format!("{:n<1$}/web{number:05}", "", letters - 9)).collect()
+    };
+    let (text, left_out) = many(&["a", "b", "c"], &names(20)).encode_counting();
+    assert_eq!(left_out, 0, "{} bytes", text.len());
+    assert_eq!(State::decode(&text).unwrap().services().count(), MAX_SERVICES);
+
+    let names = names(60);
+    let (text, left_out) = many(&["a", "b", "c", "d"], &names).encode_counting();
+    assert!(text.len() <= MAX_BYTES && text.len() > MAX_BYTES - 200, "{} bytes", text.len());
+    let kept = State::decode(&text).unwrap();
+    assert_eq!(kept.services().count() + left_out, MAX_SERVICES);
+    assert!(left_out > 0 && kept.shares(&names[MAX_SERVICES - 1]).is_some(), "the busiest stay");
+    assert!(kept.shares(&names[0]).is_none(), "the quietest do not");
 }
 
 #[test]
