@@ -265,21 +265,26 @@ fn documents() -> Vec<(&'static str, Value)> {
     let weighted = with_weights();
     all.push(("explanation", document(&["explain", "shop/web"], &weighted)));
     all.push(("plan", document(&["plan", "--explain"], &weighted)));
-    for objects in &clusters() {
-        all.push(("explanation", document(&["explain", "shop/web"], objects)));
-        let gate_off = ["explain", "shop/web", "--feature-gates", "TopologyAwareHints=false"];
-        all.push(("explanation", document(&gate_off, objects)));
-        all.push((
-            "explanation",
-            document(&["explain", "web", "-n", "shop", "--compat", "upstream"], objects),
-        ));
-        all.push(("overview", document(&["explain"], objects)));
-        all.push(("plan", document(&["plan", "--explain"], objects)));
-        all.push(("plan", document(&["plan", "--compat", "upstream"], objects)));
-        all.push(("plan", document(&["plan", "--mode", "guard"], objects)));
-        let gate_off = ["plan", "--explain", "--feature-gates", "TopologyAwareHints=false"];
-        all.push(("plan", document(&gate_off, objects)));
-    }
+    all.extend(clusters().iter().flat_map(|objects| of_cluster(objects)));
+    all
+}
+
+/// What the commands say of one of the clusters, also with other settings.
+fn of_cluster(objects: &[Value]) -> Vec<(&'static str, Value)> {
+    let mut all = Vec::new();
+    all.push(("explanation", document(&["explain", "shop/web"], objects)));
+    let gate_off = ["explain", "shop/web", "--feature-gates", "TopologyAwareHints=false"];
+    all.push(("explanation", document(&gate_off, objects)));
+    all.push((
+        "explanation",
+        document(&["explain", "web", "-n", "shop", "--compat", "upstream"], objects),
+    ));
+    all.push(("overview", document(&["explain"], objects)));
+    all.push(("plan", document(&["plan", "--explain"], objects)));
+    all.push(("plan", document(&["plan", "--compat", "upstream"], objects)));
+    all.push(("plan", document(&["plan", "--mode", "guard"], objects)));
+    let gate_off = ["plan", "--explain", "--feature-gates", "TopologyAwareHints=false"];
+    all.push(("plan", document(&gate_off, objects)));
     all
 }
 
