@@ -1,42 +1,19 @@
 //! Endpoints that count for the CPU that their Pods request: figures compare with that.
 
 use serde_json::{Value, json};
-use zonewise_explain::{SnapshotBuilder, documents};
-use zonewise_topology::capacity::MissingCpu;
 
-use crate::common::{planner, read};
+use crate::common::explained_web;
 
-/// Three zones of the same size with two Pods each. Those in zone a request 2 cores, the others 1.
+/// Pods in zone a request 2 cores, the others 1.
 fn explained(weight: &str) -> Value {
-    let mut objects = vec![json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "web", "namespace": "shop", "uid": "web", "annotations": {
-            "zonewise.dev/routing-preference": "zonewise.dev/balanced", "zonewise.dev/endpoint-weight": weight}},
-        "spec": {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"], "selector": {"app": "web"},
-            "ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
-    })];
-    for (number, zone) in ["a", "b", "c", "a", "b", "c"].into_iter().enumerate() {
-        let requests = json!({"requests": {"cpu": if zone == "a" { "2" } else { "1" }}});
-        objects.push(json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": format!("n{number}"), "labels": {"topology.kubernetes.io/zone": zone}},
-            "status": {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]},
-        }));
-        objects.push(json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": format!("web-{number}"), "namespace": "shop", "uid": format!("p{number}"), "labels": {"app": "web"}},
-            "spec": {"nodeName": format!("n{number}"), "containers": [{"name": "c", "resources": requests}]},
-            "status": {"phase": "Running", "podIPs": [{"ip": format!("10.244.0.{}", number + 1)}],
-                "conditions": [{"type": "Ready", "status": "True"}]},
-        }));
-    }
-    let mut builder = SnapshotBuilder::default();
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
-    read(&mut builder, list.as_bytes());
-    let snapshot = builder.finish(MissingCpu::Refuse).0;
-    let service = snapshot.service(&("shop".into(), "web".into())).unwrap();
-    let explained = documents::explained(&snapshot, &service, &planner(), None).unwrap();
-    serde_json::to_value(explained.explanation().unwrap()).unwrap()
+    let annotations = json!({
+        "zonewise.dev/routing-preference": "zonewise.dev/balanced", "zonewise.dev/endpoint-weight": weight,
+    });
+    let containers = |zone: &str| {
+        let cpu = if zone == "a" { "2" } else { "1" };
+        json!([{"name": "c", "resources": {"requests": {"cpu": cpu}}}])
+    };
+    explained_web(&annotations, containers, Vec::new())
 }
 
 /// Of each zone: the cores that its endpoints request, and the overload of the busiest; then what stays in its zone
