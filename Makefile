@@ -133,8 +133,8 @@ docs: ## Build the API documentation, and renew the generated pages in docs/
 	@scripts/setup build
 	@cargo doc --locked --workspace --no-deps
 	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise-topology --test suite reasons
-	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise --test suite -- \
-		repository::requirements observe::pages
+	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise-common --test repository requirements
+	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise --test suite observe::pages
 	@UPDATE_DOCS=1 cargo test --locked --quiet --lib --package zonewise-controller \
 		--package zonewise-proxy the_page_lists
 	@printf 'Start at %s\n' target/doc/zonewise_topology/index.html

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::files::{cells, read, root, rust_files};
+use crate::files::{cells, read, root, rust_files};
 
 const PAGE: &str = "docs/requirements.md";
 /// Ids below this heading have no test yet; their last column says what is missing.
@@ -137,26 +137,5 @@ fn ids_stand_at_the_beginning_of_a_name() {
             let later = parts.iter().skip(ids(name).len()).find(|part| is_id(part));
             assert_eq!(later, None, "{}: {name}", path.display());
         }
-    }
-}
-
-/// The page that people who move from `topology-mode` read gives the advice of the routing
-/// preference's document: what replaces what, the danger of `Zone`, one Deployment per zone.
-#[test]
-fn d21_the_page_says_how_to_move_from_topology_mode() {
-    let page = read("docs/controller.md");
-    let (_, section) = page.split_once("### Moving from topology-mode").unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let rows: Vec<Vec<&str>> = section.lines().filter_map(cells).collect();
-    let advice: Vec<&&str> = rows.iter().filter_map(|row| row.get(1)).collect();
-    for instead in ["zonewise.dev/auto", "zonewise.dev/balanced", "Zone"] {
-        assert!(advice.iter().any(|cell| cell.contains(instead)), "{instead}: {advice:?}");
-    }
-    let exists = |heuristic: &str| zonewise_topology::heuristics::parse(heuristic).is_ok();
-    assert!(exists("auto") && exists("balanced"), "what the page recommends exists");
-    for warning in
-        ["`Zone` and `PreferSameZone` have no safeguard", "HorizontalPodAutoscaler per zone"]
-    {
-        assert!(section.contains(warning), "{warning}");
     }
 }

@@ -7,6 +7,7 @@ mod common;
 mod documents;
 #[cfg(feature = "expressions")]
 mod expressions;
+mod moving;
 mod properties;
 mod reasons;
 mod requirements;

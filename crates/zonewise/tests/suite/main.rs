@@ -22,7 +22,6 @@ mod machine;
 mod nodes;
 mod observe;
 mod proxy;
-mod repository;
 mod simulate;
 mod skew;
 mod subsets;
