@@ -174,7 +174,7 @@ pub trait WatchListener: Send {
     fn health(&mut self, health: Result<(), &ApiError>);
 }
 
-/// Why a process ends after [`Listener::rewound`]: the data is older than before.
+/// Why a process ends after [`WatchListener::rewound`]: the data is older than before.
 pub const REWOUND: &str = "the API server has older data than before: its store was restored from a backup; this \
     process ends and must be restarted, so that it keeps nothing that is no longer true";
 
