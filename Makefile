@@ -97,7 +97,7 @@ lint: ## Check format, lints, documentation and dependencies
 	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@# Advisories are not checked here: they change without us, and their database is not everywhere.
 	@cargo deny --locked check bans licenses sources
-	@# Crates use what ARCHITECTURE.md allows, and every dependency is used.
+	@# Crates use what ARCHITECTURE.md allows, every dependency is used, and docs/requirements.md names the tests there are.
 	@cargo test --locked --quiet --package zonewise-common --test repository
 
 advisories: ## Compare the dependencies with a database of advisories (DB=/path/to/a/clone, or a mirror)
