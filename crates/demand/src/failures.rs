@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Services are watched while one of their zones is being emptied, and for as long as they ask that failing zones count for
-//! less, whether their demand is measured or not. Reports are read by the rules of [`window`](crate::window), for each Service and zone by itself. What is told is about two intervals between
-//! reports of a node: a connection counts as failed seconds after it counts as made, which may be in the next report.
+//! less, whether their demand is measured or not. Reports are read by the rules of [`window`](crate::window), for each
+//! Service and zone by itself. What is told is about two intervals between reports of a node: a connection counts as
+//! failed seconds after it counts as made, which may be in the next report.
 //!
 //! | what a node reports | what becomes of it |
 //! |---|---|

@@ -36,7 +36,7 @@ use crate::shares::{RESTLESS, REWRITE_EVERY, REWRITES_AT_ONCE};
 use crate::window::HOLD;
 use crate::{Millis, seconds};
 
-pub use state::{HealthState, HealthStateError};
+pub use state::{HealthState, HealthStateError, MAX_BYTES};
 
 /// The least that the endpoints of a zone count for, in percent: enough connections go there to see that it is well again.
 pub const LEAST: u8 = 10;

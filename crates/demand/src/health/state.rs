@@ -26,7 +26,7 @@ use crate::shares::REWRITES_AT_ONCE;
 use crate::{Millis, seconds};
 
 /// The most bytes of the text. With the shares it has to fit into a ConfigMap.
-const MAX_BYTES: usize = 64 << 10;
+pub const MAX_BYTES: usize = 64 << 10;
 
 const VERSION: u32 = 1;
 
