@@ -82,6 +82,11 @@ fn unknown(notes: &Notes) -> Reason {
 }
 
 impl Account {
+    /// What is stored cannot be read, so the model is all that can be told.
+    pub fn unreadable(model: &Capacity) -> Self {
+        Self::of_model(model, Reason::DemandUnreadable)
+    }
+
     /// Nothing is known, so the model is in force.
     fn of_model(model: &Capacity, reason: Reason) -> Self {
         let zone = |zone: &zonewise_topology::capacity::ZoneCapacity| ZoneDemand {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use zonewise_common::name::Name;
-use zonewise_demand::account::{Account, account};
+use zonewise_demand::account::Account;
 use zonewise_demand::shares::{Held, ZoneDemand};
 use zonewise_slices::requested;
 use zonewise_topology::reason::{Code, Reason};
@@ -166,8 +166,8 @@ fn known(objects: &ServiceSnapshot, asked: requested::Demand) -> Option<Account>
     if asked != requested::Demand::Measured && objects.shares.is_none() {
         return None;
     }
-    let key = objects.service.key();
-    Some(account(&objects.nodes.zones, objects.facts.demand.stored(), &key, objects.facts.millis()))
+    let facts = &objects.facts;
+    Some(facts.demand.account(&objects.nodes.zones, &objects.service.key(), facts.millis()))
 }
 
 /// The demand, with what would change if what is measured were used as it is.

@@ -59,9 +59,22 @@ fn zones(in_force: &InForce) -> Arc<[FailingZone]> {
 pub(crate) fn notes(view: &ControllerView, decision: &Decision) -> Vec<Note> {
     match decision.asked.failing_zones {
         FailingZones::Ignore => Vec::new(),
+        FailingZones::Spill if !view.objects.facts.demand.is_failing_known() => vec![unknown()],
         FailingZones::Spill => {
             view.objects.failing.iter().flat_map(|zones| &**zones).map(note).collect()
         }
+    }
+}
+
+/// It is not known which zones fail.
+fn unknown() -> Note {
+    let entry = Code::DemandUnreadable.entry();
+    Note {
+        source: "zones that fail".to_owned(),
+        value: "not known here".to_owned(),
+        reason: entry.code,
+        sentence: format!("{}; {}", entry.sentence, entry.remedy),
+        commands: Vec::new(),
     }
 }
 

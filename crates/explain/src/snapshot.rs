@@ -116,8 +116,9 @@ impl SnapshotBuilder {
             Item::Found(found) => self.found(found),
             Item::Fault(fault) => self.remarks.faults.push(fault),
             Item::Ignored { kind, .. } => *self.remarks.ignored.entry(kind).or_default() += 1,
-            Item::Clue { kind, clue } => {
+            Item::Clue { kind, clue, fault } => {
                 *self.remarks.ignored.entry(kind).or_default() += 1;
+                self.remarks.faults.extend(fault.map(|fault| *fault));
                 self.facts.add(clue);
             }
         }

@@ -11,7 +11,7 @@ use zonewise_common::keys::{COMPONENT, CONTROLLER};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{CONTROLLER_NAME, SYSTEM_NAMESPACE};
 use zonewise_demand::account::Stored;
-use zonewise_demand::health::HealthState;
+use zonewise_demand::health::{HealthState, HealthStateError};
 use zonewise_demand::notes::Notes;
 use zonewise_demand::state::{State, StateError};
 
@@ -58,6 +58,8 @@ pub struct StoredDemand {
     pub state: State,
     /// What failing zones count for.
     pub failing: HealthState,
+    /// Why what is stored of failing zones is not used, if it cannot be read.
+    pub failing_error: Option<HealthStateError>,
     /// What only people want to know.
     pub notes: Notes,
 }
@@ -89,10 +91,13 @@ pub fn decode(config_map: &[u8]) -> Result<Option<StoredDemand>, StateError> {
     let read: ConfigMap =
         serde_json::from_slice(config_map).map_err(|error| StateError::Shape(error.to_string()))?;
     let Some(state) = read.data.state else { return Ok(None) };
-    let failing = read.data.failing.and_then(|text| HealthState::decode(&text).ok());
-    let failing = failing.unwrap_or_default();
+    let (failing, failing_error) = match read.data.failing.map(|text| HealthState::decode(&text)) {
+        None => (HealthState::default(), None),
+        Some(Ok(failing)) => (failing, None),
+        Some(Err(error)) => (HealthState::default(), Some(error)),
+    };
     let notes = read.data.notes.map(|text| Notes::decode(&text)).unwrap_or_default();
-    Ok(Some(StoredDemand { state: State::decode(&state)?, failing, notes }))
+    Ok(Some(StoredDemand { state: State::decode(&state)?, failing, failing_error, notes }))
 }
 
 /// Reads what is stored; `None` if nothing is.
@@ -147,9 +152,13 @@ mod tests {
         let read = decode(strange.as_bytes());
         assert_eq!(read, Ok(Some(StoredDemand::default())), "notes decide nothing");
         let state = State::default().encode();
-        for failing in ["{]".to_owned(), HealthState::default().encode()] {
+        for (failing, usable) in [("{]".to_owned(), false), (HealthState::default().encode(), true)]
+        {
             let both = json!({"data": {"state": state, "failing": failing}}).to_string();
-            assert_eq!(decode(both.as_bytes()), Ok(Some(StoredDemand::default())), "{failing}");
+            let read = decode(both.as_bytes()).unwrap().unwrap();
+            assert_eq!(read.failing_error.is_none(), usable, "{failing}");
+            let rest = StoredDemand { failing_error: None, ..read };
+            assert_eq!(rest, StoredDemand::default(), "{failing}");
         }
         for text in ["", "{", r#"{"data":{"state":"{}"}}"#] {
             assert!(decode(text.as_bytes()).is_err(), "{text}");

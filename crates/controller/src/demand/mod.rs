@@ -268,7 +268,10 @@ impl Demand {
     }
 
     /// Goes on with what the leader before has stored. What was measured stays so, if too many Services ask for it.
-    fn restore(&self, StoredDemand { state, failing, notes }: StoredDemand) {
+    fn restore(&self, StoredDemand { state, failing, failing_error, notes }: StoredDemand) {
+        if let Some(error) = failing_error {
+            tracing::warn!(%error, "what is stored of failing zones is not used: it is found out anew");
+        }
         let services: Vec<String> = state.services().map(|(name, _)| name.to_string()).collect();
         tracing::info!(services = services.len(), "continuing with the stored demand");
         self.measuring().figures(&mut |figures| figures.set_services(&services));

@@ -279,8 +279,15 @@ fn refused(sights: &Sights) -> Option<Check> {
     Some(check.with(["kubectl -n zonewise-system logs -l app.kubernetes.io/name=zonewise-proxy --tail=-1 | grep rejects"]))
 }
 
-/// Whether demand is measured, and by all proxies. Nothing where no proxy serves what it has counted.
+/// Whether demand is measured, by all proxies, and what is stored of it can be used. Nothing where no proxy serves what it
+/// has counted.
 fn demand(sights: &Sights) -> Option<Check> {
+    if let Some(problem) = sights.facts.demand.damage() {
+        return Some(DEMAND.warning(
+            format!("the ConfigMap zonewise-system/zonewise-demand cannot be used: {problem}"),
+            "delete the ConfigMap; the leading controller writes it again with what it measures",
+        ).with(["kubectl -n zonewise-system delete configmap zonewise-demand"]));
+    }
     let reports = sights.reports.seen()?;
     let (serving, silent): (Vec<&ProxyReport>, Vec<&ProxyReport>) =
         reports.iter().partition(|report| report.demand.is_some());

@@ -11,10 +11,11 @@ use zonewise_common::keys::COMPONENT;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Name, SYSTEM_NAMESPACE};
 use zonewise_demand::Millis;
-use zonewise_demand::account::Stored;
+use zonewise_demand::account::{Account, account};
 use zonewise_inventory::demand;
 use zonewise_slices::labels::Labels;
 use zonewise_slices::pod::Pod;
+use zonewise_topology::capacity::Capacity;
 
 use crate::failing::{self, FailingZone};
 
@@ -172,6 +173,14 @@ impl Clue {
         }
     }
 
+    /// Why what it says cannot be used, if that is so.
+    pub(crate) fn problem(&self) -> Option<String> {
+        match self {
+            Self::Lease(_) | Self::Config(_) => None,
+            Self::Demand(demand) => demand.damage(),
+        }
+    }
+
     /// Whether objects of a kind can be clues.
     pub(crate) fn is_kind(kind: &str) -> bool {
         matches!(kind, "Lease" | "ConfigMap")
@@ -179,14 +188,34 @@ impl Clue {
 }
 
 /// What the leading controller has stored of measured demand.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct StoredDemand {
     /// The shares of zones that are in force, by Service.
     shares: BTreeMap<Key, Arc<ZoneDemand>>,
     /// The zones that count for less because they fail, by Service.
     failing: BTreeMap<Key, Arc<[FailingZone]>>,
-    /// All of it; `None` if nothing is stored.
-    all: Option<Arc<demand::StoredDemand>>,
+    /// All of it.
+    all: ReadDemand,
+}
+
+/// What became of reading what is stored.
+#[derive(Clone, Debug, PartialEq)]
+enum ReadDemand {
+    /// Nothing is stored.
+    Nothing,
+    /// All of it.
+    Read(Arc<demand::StoredDemand>),
+    /// It is not what a controller stores.
+    Damaged(String),
+    /// It cannot be looked at.
+    Hidden,
+}
+
+impl Default for StoredDemand {
+    /// Nothing is stored.
+    fn default() -> Self {
+        Self::without_shares(ReadDemand::Nothing)
+    }
 }
 
 /// The share of each zone, in millionths.
@@ -209,12 +238,50 @@ impl ZoneDemand {
 }
 
 impl StoredDemand {
-    /// What is in the ConfigMap; `None` if it is another one. One that cannot be used has nothing.
+    fn without_shares(all: ReadDemand) -> Self {
+        Self { shares: BTreeMap::new(), failing: BTreeMap::new(), all }
+    }
+
+    /// What is in the ConfigMap; `None` if it is another one.
     pub(crate) fn of(value: &Value) -> Option<Self> {
         let metadata = &value["metadata"];
         let own = metadata["name"] == demand::NAME && metadata["namespace"] == SYSTEM_NAMESPACE;
-        own.then(|| demand::decode(value.to_string().as_bytes()).ok().flatten())
-            .map(|stored| stored.map(Self::from).unwrap_or_default())
+        own.then(|| match demand::decode(value.to_string().as_bytes()) {
+            Ok(stored) => stored.map(Self::from).unwrap_or_default(),
+            Err(error) => Self::damaged(error.to_string()),
+        })
+    }
+
+    /// Something is stored that no controller stores.
+    pub fn damaged(why: String) -> Self {
+        Self::without_shares(ReadDemand::Damaged(why))
+    }
+
+    /// Something may be stored, and cannot be looked at.
+    pub(crate) fn hidden() -> Self {
+        Self::without_shares(ReadDemand::Hidden)
+    }
+
+    /// Why what is stored cannot be used, or not all of it.
+    pub(crate) fn damage(&self) -> Option<String> {
+        match &self.all {
+            ReadDemand::Nothing | ReadDemand::Hidden => None,
+            ReadDemand::Damaged(why) => Some(why.clone()),
+            ReadDemand::Read(all) => all.failing_error.as_ref().map(ToString::to_string),
+        }
+    }
+
+    /// Whether it is known what is stored.
+    fn is_known(&self) -> bool {
+        match self.all {
+            ReadDemand::Nothing | ReadDemand::Read(_) => true,
+            ReadDemand::Damaged(_) | ReadDemand::Hidden => false,
+        }
+    }
+
+    /// Whether it is known which zones count for less because they fail.
+    pub(crate) fn is_failing_known(&self) -> bool {
+        self.is_known() && self.damage().is_none()
     }
 
     /// How many Services have measured shares in force.
@@ -222,15 +289,21 @@ impl StoredDemand {
         self.shares.len()
     }
 
-    /// All that is stored; `None` if nothing is.
-    pub(crate) fn stored(&self) -> Option<Stored<'_>> {
-        self.all.as_deref().map(demand::StoredDemand::as_ref)
+    /// What is known of the demand of a Service that asks for it to be measured.
+    pub(crate) fn account(&self, model: &Capacity, service: &str, now: Option<Millis>) -> Account {
+        match &self.all {
+            ReadDemand::Nothing => account(model, None, service, now),
+            ReadDemand::Read(all) => account(model, Some(all.as_ref().as_ref()), service, now),
+            ReadDemand::Damaged(_) | ReadDemand::Hidden => Account::unreadable(model),
+        }
     }
 
     /// Whether the same shares are in force by other stored demand, and zones count for the same. Its figures change all
     /// the time.
     pub(crate) fn has_shares_of(&self, other: &Self) -> bool {
-        self.shares == other.shares && failing::have_same_percents(&self.failing, &other.failing)
+        self.shares == other.shares
+            && failing::have_same_percents(&self.failing, &other.failing)
+            && self.is_known() == other.is_known()
     }
 
     /// The shares of a Service.
@@ -258,7 +331,7 @@ impl From<demand::StoredDemand> for StoredDemand {
         };
         let shares = state.services().filter_map(|(name, _)| service(name)).collect();
         let failing = failing::stored(&stored.failing);
-        Self { shares, failing, all: Some(Arc::new(stored)) }
+        Self { shares, failing, all: ReadDemand::Read(Arc::new(stored)) }
     }
 }
 

@@ -110,6 +110,8 @@ pub enum Item {
         kind: String,
         /// What it says.
         clue: Clue,
+        /// What is wrong with it, if it cannot be used, or not all of it.
+        fault: Option<Box<Fault>>,
     },
 }
 

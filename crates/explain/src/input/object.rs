@@ -89,7 +89,11 @@ impl ObjectContext<'_> {
     /// or with the annotations in it that only Services can have.
     fn ignored(&self, kind: String, value: &Value) -> Item {
         if let Some(clue) = Clue::of(&kind, value) {
-            return Item::Clue { kind, clue };
+            let fault = clue.problem().map(|message| {
+                let (location, subject) = (self.location.clone(), self.subject(value));
+                Box::new(Fault { location, subject, message })
+            });
+            return Item::Clue { kind, clue, fault };
         }
         let annotations = value["metadata"]["annotations"].as_object();
         let keys: Vec<String> = annotations

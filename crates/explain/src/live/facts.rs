@@ -7,10 +7,10 @@ use serde_json::Value;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::watch::{PODS, list_each, query_parameter};
 use zonewise_common::proxy_report::LEASES;
-use zonewise_inventory::demand;
+use zonewise_inventory::demand::{self, StoredDemandError};
 use zonewise_slices::pod::Pod;
 
-use crate::environment::{Facts, Lease, MANAGER, ProxyConfig, ProxyPod, Sight};
+use crate::environment::{Facts, Lease, MANAGER, ProxyConfig, ProxyPod, Sight, StoredDemand};
 
 /// Reads what shows which programs run in a cluster.
 pub async fn facts(client: &Client) -> Facts {
@@ -22,7 +22,7 @@ pub async fn facts(client: &Client) -> Facts {
         manager_lease: manager_lease(client).await,
         proxy_pods: proxy_pods(client).await,
         configs: configs(client).await,
-        demand: demand::read(client).await.ok().flatten().map(Into::into).unwrap_or_default(),
+        demand: stored_demand(client).await,
         ..Facts::of_cluster()
     }
 }
@@ -71,6 +71,15 @@ async fn proxy_pods(client: &Client) -> Sight<Vec<ProxyPod>> {
         }
     }
     Sight::Seen(pods)
+}
+
+/// What the leading controller has stored of measured demand.
+async fn stored_demand(client: &Client) -> StoredDemand {
+    match demand::read(client).await {
+        Ok(stored) => stored.map(Into::into).unwrap_or_default(),
+        Err(StoredDemandError::Api(_)) => StoredDemand::hidden(),
+        Err(StoredDemandError::State(error)) => StoredDemand::damaged(error.to_string()),
+    }
 }
 
 /// The settings of proxies. Where Cilium's cannot be read, its Pods alone do not say what it does.

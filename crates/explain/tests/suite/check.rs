@@ -7,7 +7,7 @@ use zonewise_explain::check::{
     CheckState, Checks, GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, Stage,
     WebhookSight, WorkloadKind, WorkloadSight, checks,
 };
-use zonewise_explain::environment::{Facts, Lease, ProxyConfig, ProxyPod, Sight};
+use zonewise_explain::environment::{Facts, Lease, ProxyConfig, ProxyPod, Sight, StoredDemand};
 use zonewise_explain::screens::{self, Width};
 
 mod modes;
@@ -432,6 +432,12 @@ fn every_fault_is_found_by_one_check_with_its_fix() {
             "demand",
             WARNING,
             &["2 proxies serve no counts", "n-b, n-c", "--demand-address"],
+        ),
+        (
+            |s| s.facts.demand = StoredDemand::damaged("it is cut off".into()),
+            "demand",
+            WARNING,
+            &["zonewise-demand cannot be used: it is cut off", "delete configmap"],
         ),
         (
             |s| seen(&mut s.own_pods)[1].image = "zonewise:0.2.0".into(),

@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 use zonewise_explain::documents::explained;
 use zonewise_explain::screens::{self, Width};
-use zonewise_explain::{Depth, Explanation, Planner, name_demand, route_lines};
+use zonewise_explain::{Depth, Explanation, Planner, SnapshotBuilder, name_demand, route_lines};
 use zonewise_routing::{FeatureGates, NodeLocation};
+use zonewise_topology::capacity::MissingCpu;
 
-use crate::common::planner;
+use crate::common::{planner, read};
 use crate::what_if::{objects, snapshot};
 
 /// The ConfigMap with these shares in force (millionths), this memory, and these notes.
@@ -46,6 +47,62 @@ fn explanation(dump: &[Value], planner: &Planner) -> Explanation {
 
 const THIRDS: [u32; 3] = [333_334, 333_333, 333_333];
 const HOT: [u32; 3] = [700_000, 200_000, 100_000];
+
+/// A text that cannot be read is not the same as none: nobody may be told that no controller measures.
+#[test]
+fn a_damaged_config_map_is_a_fault_and_has_a_reason_of_its_own() {
+    let state = json!({"v": 1, "at": 0, "zones": [], "services": {}}).to_string();
+    let cut = &stored(HOT, [7000, 2000, 1000], false, &json!({}))["data"]["state"];
+    let cut = &cut.as_str().unwrap()[..40];
+    let rows = [
+        ("cut off", json!({"state": cut}), Some("not the expected JSON"), "DemandUnreadable"),
+        (
+            "later",
+            json!({"state": state.replace("\"v\":1", "\"v\":9")}),
+            Some("version 9"),
+            "DemandUnreadable",
+        ),
+        (
+            "failing",
+            json!({"state": state, "failing": "{]"}),
+            Some("failing zones"),
+            "TooFewConnections",
+        ),
+        ("whole", json!({"state": state}), None, "TooFewConnections"),
+    ];
+    for (name, data, cause, reason) in rows {
+        let config_map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "zonewise-demand", "namespace": "zonewise-system"}, "data": data,
+        });
+        let mut dump = dump("measured", Some(&config_map));
+        dump[0]["metadata"]["annotations"]["zonewise.dev/failing-zones"] = json!("spill");
+        let mut builder = SnapshotBuilder::default();
+        let text = json!({"kind": "List", "apiVersion": "v1", "items": dump}).to_string();
+        read(&mut builder, text.as_bytes());
+        let (snapshot, remarks) = builder.finish(MissingCpu::Refuse);
+        let faults: Vec<_> =
+            remarks.faults.iter().map(|fault| (&*fault.subject, &*fault.message)).collect();
+        match (cause, &faults[..]) {
+            (None, []) => {}
+            (Some(cause), [(subject, message)]) => {
+                assert_eq!(*subject, "ConfigMap zonewise-system/zonewise-demand", "{name}");
+                assert!(
+                    message.contains(cause) && message.contains("delete the object"),
+                    "{name}: {message}"
+                );
+            }
+            _ => panic!("{name}: {faults:?}"),
+        }
+        let service = snapshot.service(&("shop".into(), "web".into())).unwrap();
+        let explained = explained(&snapshot, &service, &planner(), None).unwrap();
+        let explanation = explained.explanation().unwrap();
+        assert_eq!(explanation.demand.as_ref().unwrap().reason.to_string(), reason, "{name}");
+        let noted: Vec<_> = explanation.notes.iter().map(|note| note.reason.to_string()).collect();
+        let expected = if cause.is_some() { vec!["DemandUnreadable"] } else { Vec::new() };
+        assert_eq!(noted, expected, "{name}");
+    }
+}
 
 #[test]
 fn what_is_stored_is_told_with_its_reason() {
