@@ -18,6 +18,7 @@
 //! - `rates` takes rates that somebody else has measured, and `queries` asks a Prometheus for them.
 //! - `failures` says which part of the connections to a Service fails.
 //! - `health` says how much the endpoints of a zone count for where more of them fails than elsewhere.
+//! - `cpu_use` says how much they count for by the CPU that they use.
 //! - `plausible` bounds what a single node can claim.
 //! - `shares` blends what is measured with the model, and decides when shares in force change.
 //! - `load` says how much the endpoints of a zone have to take.
@@ -28,6 +29,7 @@
 //! is set back stands still here.
 
 pub mod account;
+pub mod cpu_use;
 pub mod failures;
 pub mod health;
 pub mod load;

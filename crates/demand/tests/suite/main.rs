@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod account;
+mod cpu_use;
+mod cpu_use_stability;
 mod failures;
 mod fleet;
 mod health;
