@@ -49,6 +49,41 @@ fn dump(objects: &[Value]) -> Value {
     json!({"kind": "List", "apiVersion": "v1", "items": objects})
 }
 
+/// So many cases at most are asked of one process: most of what a process takes is its start.
+const TOGETHER: usize = 50;
+
+/// Cases that fit into one cluster, with their numbers: those with the same key, which stands for its nodes.
+fn together<'a>(
+    cases: &'a [Value],
+    key: impl Fn(&Value) -> String,
+) -> Vec<Vec<(usize, &'a Value)>> {
+    let mut by_key: BTreeMap<String, Vec<(usize, &Value)>> = BTreeMap::new();
+    for (number, case) in cases.iter().enumerate() {
+        by_key.entry(key(case)).or_default().push((number, case));
+    }
+    let groups = by_key.values().flat_map(|group| group.chunks(TOGETHER));
+    groups.map(<[_]>::to_vec).collect()
+}
+
+/// The namespace of a case, which has a Service named `svc` in it.
+fn space(number: usize) -> String {
+    format!("case-{number}")
+}
+
+/// What a document says of the Service of a case.
+fn of_case(list: &Value, number: usize) -> &Value {
+    let service = format!("{}/svc", space(number));
+    let mut found = list.as_array().unwrap().iter().filter(|one| one["service"] == *service);
+    let one = found.next().unwrap_or_else(|| panic!("nothing of {service}"));
+    assert!(found.next().is_none(), "{service} is there twice");
+    one
+}
+
+/// A cluster IP for each case.
+fn cluster_ip(number: usize) -> String {
+    format!("10.96.{}.{}", number / 250, number % 250 + 1)
+}
+
 fn all<'a>(kind: &'a str, list: &'a Value) -> impl Iterator<Item = Value> + 'a {
     list.as_array().into_iter().flatten().map(move |value| object(kind, value))
 }
@@ -124,103 +159,124 @@ fn plan_ends_the_recorded_sequences_as_recorded() {
     assert_all(&cases().into_par_iter().map(run).collect::<Vec<_>>());
 }
 
-/// One ready worker node per zone, ready Pods, and a Service that asks for hints.
-fn auto_case(case: &Value) -> Value {
+/// The zones of a case that have endpoints and no capacity.
+fn without_capacity(case: &Value) -> Vec<&String> {
+    let capacity = case["allocatableMilliCpuByZone"].as_object().unwrap();
+    let zones = case["readyEndpointsByZone"].as_object().unwrap().keys();
+    zones.filter(|zone| !capacity.contains_key(*zone)).collect()
+}
+
+/// One ready worker node per zone. A zone without capacity has a node that does not count.
+fn auto_nodes(case: &Value) -> Vec<Value> {
     let ready = json!([{"type": "Ready", "status": "True"}]);
-    let map = |key: &str| case[key].as_object().cloned().unwrap();
     let node = |zone: &str, cpu: Option<&Value>| {
-        let labels = json!({"topology.kubernetes.io/zone": zone});
+        let mut labels = json!({"topology.kubernetes.io/zone": zone});
+        if cpu.is_none() {
+            labels["node-role.kubernetes.io/control-plane"] = json!("");
+        }
         let allocatable = cpu.map(|cpu| json!({"cpu": format!("{cpu}m")}));
-        // A zone with endpoints and no capacity: a node that does not count.
-        let role = json!({"topology.kubernetes.io/zone": zone, "node-role.kubernetes.io/control-plane": ""});
         object(
             "Node",
             &json!({
-                "metadata": {"name": zone, "labels": if cpu.is_some() { labels } else { role }},
+                "metadata": {"name": zone, "labels": labels},
                 "status": {"allocatable": allocatable, "conditions": ready},
             }),
         )
     };
-    let capacity = map("allocatableMilliCpuByZone");
-    let endpoints = map("readyEndpointsByZone");
-    let bare = endpoints.keys().filter(|zone| !capacity.contains_key(*zone));
-    let mut objects: Vec<Value> =
-        capacity.iter().map(|(zone, cpu)| node(zone, Some(cpu))).collect();
-    objects.extend(bare.map(|zone| node(zone, None)));
-    let mut serial = 0u32;
-    for (zone, count) in &endpoints {
+    let capacity = case["allocatableMilliCpuByZone"].as_object().unwrap().iter();
+    let workers = capacity.map(|(zone, cpu)| node(zone, Some(cpu)));
+    workers.chain(without_capacity(case).into_iter().map(|zone| node(zone, None))).collect()
+}
+
+/// Ready Pods, and a Service that asks for hints.
+fn auto_service(number: usize, case: &Value) -> Vec<Value> {
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let space = space(number);
+    let mut objects = Vec::new();
+    for (zone, count) in case["readyEndpointsByZone"].as_object().unwrap() {
         for _ in 0..count.as_u64().unwrap() {
-            serial += 1;
+            let serial = objects.len() + 1;
             let ip = format!("10.{}.{}.{}", serial >> 16, serial >> 8 & 255, serial & 255);
             objects.push(object("Pod", &json!({
-                "metadata": {"name": format!("pod-{serial}"), "namespace": "ns", "uid": format!("pod-{serial}"), "labels": {"app": "svc"}},
+                "metadata": {"name": format!("pod-{serial}"), "namespace": space, "uid": format!("{number}-{serial}"), "labels": {"app": "svc"}},
                 "spec": {"nodeName": zone},
                 "status": {"phase": "Running", "podIPs": [{"ip": ip}], "conditions": ready},
             })));
         }
     }
     objects.push(object("Service", &json!({
-        "metadata": {"name": "svc", "namespace": "ns", "uid": "svc", "annotations": {"service.kubernetes.io/topology-mode": "Auto"}},
-        "spec": {"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "svc"}, "ports": [{"port": 80}]},
+        "metadata": {"name": "svc", "namespace": space, "uid": space, "annotations": {"service.kubernetes.io/topology-mode": "Auto"}},
+        "spec": {"clusterIP": cluster_ip(number), "ipFamilies": ["IPv4"], "selector": {"app": "svc"}, "ports": [{"port": 80}]},
     })));
-    dump(&objects)
+    objects
+}
+
+fn assert_hints(case: &Value, plan: &Value) {
+    let endpoints = plan["creates"].as_array().unwrap().iter();
+    let endpoints = endpoints.flat_map(|slice| slice["endpoints"].as_array().unwrap());
+    let mut hints: BTreeMap<String, u64> = BTreeMap::new();
+    for zone in endpoints.filter_map(|one| one["hints"]["forZones"][0]["name"].as_str()) {
+        *hints.entry(zone.to_owned()).or_default() += 1;
+    }
+    let event = &plan["events"][0];
+    let text = |key: &str| event[key].as_str().unwrap();
+    let told = format!("{}: {}", text("reason"), text("message"));
+    assert_eq!(json!(told), case["event"], "{case}");
+    let acceptable = case["acceptableHintsPerZone"].as_array().unwrap();
+    let without_zeros = |hints: &Value| -> BTreeMap<String, u64> {
+        let zones = hints.as_object().unwrap().iter();
+        zones
+            .map(|(zone, count)| (zone.clone(), count.as_u64().unwrap()))
+            .filter(|(_, count)| *count > 0)
+            .collect()
+    };
+    assert!(
+        acceptable.iter().any(|hints_there| without_zeros(hints_there) == hints),
+        "{hints:?}: {case}"
+    );
 }
 
 #[test]
 fn b2_plan_gives_hints_as_the_reference_does() {
-    let check = |case: &Value| {
-        let document = zonewise(&["plan", "--compat", "upstream"], &auto_case(case));
-        let plan = &document["services"][0];
-        let endpoints = plan["creates"].as_array().unwrap().iter();
-        let endpoints = endpoints.flat_map(|slice| slice["endpoints"].as_array().unwrap());
-        let mut hints: BTreeMap<&str, u64> = BTreeMap::new();
-        for zone in endpoints.filter_map(|one| one["hints"]["forZones"][0]["name"].as_str()) {
-            *hints.entry(zone).or_default() += 1;
+    let check = |group: &Vec<(usize, &Value)>| {
+        let mut objects = auto_nodes(group[0].1);
+        objects.extend(group.iter().flat_map(|(number, case)| auto_service(*number, case)));
+        let document = zonewise(&["plan", "--compat", "upstream"], &dump(&objects));
+        for (number, case) in group {
+            assert_hints(case, of_case(&document["services"], *number));
         }
-        let event = &plan["events"][0];
-        let text = |key: &str| event[key].as_str().unwrap();
-        let told = format!("{}: {}", text("reason"), text("message"));
-        assert_eq!(json!(told), case["event"], "{case}");
-        let acceptable = case["acceptableHintsPerZone"].as_array().unwrap();
-        let without_zeros = |hints: &Value| -> BTreeMap<String, u64> {
-            let zones = hints.as_object().unwrap().iter();
-            zones
-                .map(|(zone, count)| (zone.clone(), count.as_u64().unwrap()))
-                .filter(|(_, count)| *count > 0)
-                .collect()
-        };
-        let ours: BTreeMap<String, u64> =
-            hints.iter().map(|(zone, count)| ((*zone).to_owned(), *count)).collect();
-        assert!(acceptable.iter().any(|hints| without_zeros(hints) == ours), "{ours:?}: {case}");
     };
     let cases = lines("auto-hints.jsonl.gz");
-    cases.par_iter().for_each(check);
+    let nodes = |case: &Value| json!([case["allocatableMilliCpuByZone"], without_capacity(case)]);
+    together(&cases, |case| nodes(case).to_string()).par_iter().for_each(check);
     assert_eq!(cases.len(), 2000);
 }
 
-/// A Service with the recorded endpoints, one slice for each port number.
-fn route_case(case: &Value) -> Value {
-    let node_port = case["nodePort"].as_u64().unwrap();
+fn route_node(case: &Value) -> Value {
     let labels = match case["zone"].as_str().unwrap() {
         "" => json!({}),
         zone => json!({"topology.kubernetes.io/zone": zone}),
     };
-    let mut objects = vec![
-        object("Node", &json!({"metadata": {"name": case["node"], "labels": labels}})),
-        object(
-            "Service",
-            &json!({
-                "metadata": {"name": "svc", "namespace": "ns"},
-                "spec": {
-                    "type": if node_port == 0 { "ClusterIP" } else { "NodePort" },
-                    "clusterIP": "10.96.0.1",
-                    "internalTrafficPolicy": case["internalTrafficPolicy"],
-                    "externalTrafficPolicy": case["externalTrafficPolicy"],
-                    "ports": [{"name": "http", "port": 80, "nodePort": node_port}],
-                },
-            }),
-        ),
-    ];
+    object("Node", &json!({"metadata": {"name": case["node"], "labels": labels}}))
+}
+
+/// A Service with the recorded endpoints, one slice for each port number.
+fn route_service(number: usize, case: &Value) -> Vec<Value> {
+    let node_port = case["nodePort"].as_u64().unwrap();
+    let space = space(number);
+    let mut objects = vec![object(
+        "Service",
+        &json!({
+            "metadata": {"name": "svc", "namespace": space},
+            "spec": {
+                "type": if node_port == 0 { "ClusterIP" } else { "NodePort" },
+                "clusterIP": cluster_ip(number),
+                "internalTrafficPolicy": case["internalTrafficPolicy"],
+                "externalTrafficPolicy": case["externalTrafficPolicy"],
+                "ports": [{"name": "http", "port": 80, "nodePort": node_port}],
+            },
+        }),
+    )];
     let mut by_port: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     let names = |list: &Value| -> Vec<Value> {
         list.as_array().unwrap().iter().map(|name| json!({"name": name})).collect()
@@ -236,28 +292,38 @@ fn route_case(case: &Value) -> Value {
     }
     objects.extend(by_port.into_iter().map(|(port, endpoints)| {
         object("EndpointSlice", &json!({
-            "metadata": {"name": format!("svc-{port}"), "namespace": "ns", "labels": {"kubernetes.io/service-name": "svc"}},
+            "metadata": {"name": format!("svc-{port}"), "namespace": space, "labels": {"kubernetes.io/service-name": "svc"}},
             "addressType": "IPv4",
             "ports": [{"name": "http", "protocol": "TCP", "port": port.parse::<u16>().unwrap()}],
             "endpoints": endpoints,
         }))
     }));
-    dump(&objects)
+    objects
 }
 
 #[test]
 fn d1_d3_d4_b10_route_uses_the_endpoints_the_reference_uses() {
-    let check = |case: &Value| {
-        let node = case["node"].as_str().unwrap();
-        let document = zonewise(&["route", "--node", node], &route_case(case));
-        let line = &document["routes"][0];
-        let answer =
-            [&line["cluster"], &line["local"], &line["allReachable"], &line["hasAnyEndpoints"]];
-        let expected =
-            [&case["cluster"], &case["localOnly"], &case["allReachable"], &case["hasAnyEndpoints"]];
-        assert_eq!(answer, expected, "{case}");
+    let check = |group: &Vec<(usize, &Value)>| {
+        let first = group[0].1;
+        let mut objects = vec![route_node(first)];
+        objects.extend(group.iter().flat_map(|(number, case)| route_service(*number, case)));
+        let node = first["node"].as_str().unwrap();
+        let document = zonewise(&["route", "--node", node], &dump(&objects));
+        for (number, case) in group {
+            let line = of_case(&document["routes"], *number);
+            let answer =
+                [&line["cluster"], &line["local"], &line["allReachable"], &line["hasAnyEndpoints"]];
+            let expected = [
+                &case["cluster"],
+                &case["localOnly"],
+                &case["allReachable"],
+                &case["hasAnyEndpoints"],
+            ];
+            assert_eq!(answer, expected, "{case}");
+        }
     };
     let cases = lines("select-endpoints.jsonl.gz");
-    cases.par_iter().for_each(check);
+    let node = |case: &Value| json!([case["node"], case["zone"]]).to_string();
+    together(&cases, node).par_iter().for_each(check);
     assert_eq!(cases.len(), 2000);
 }
