@@ -18,6 +18,7 @@
 //! All decisions are made in the crates `slices` and `topology`. This crate moves data between them and
 //! the API server, and decides when.
 
+mod because;
 pub mod config;
 mod controller;
 mod demand;

@@ -11,6 +11,7 @@ use zonewise_common::name::Name;
 use zonewise_slices::plan::{Counts, FamilyPlan};
 use zonewise_telemetry::metrics::{Counter, Family, Histogram, Kind, MetricError, Registry};
 
+use crate::because::Because;
 use crate::guard::{Outcome, Policy, QuotaHolder};
 use crate::queue::Queue;
 use crate::state::{ServiceState, ServiceStates};
@@ -35,7 +36,7 @@ pub(crate) struct Metrics {
 pub(crate) struct OwnMetrics {
     pub(crate) duration: Histogram,
     pub(crate) condition_writes: Counter,
-    pub(crate) demand_writes: Counter,
+    pub(crate) demand_writes: Family<Counter, 1>,
     pub(crate) events_dropped: Counter,
     pub(crate) unreadable: Family<Counter, 1>,
     pub(crate) watch_failures: Family<Counter, 1>,
@@ -332,8 +333,14 @@ impl OwnMetrics {
             "Changes of the configuration file, by whether they could be used",
             ["result"],
         )?;
+        let demand_writes = registry.counter(
+            "zonewise_demand_slice_writes_total",
+            "EndpointSlices written because what is measured has changed, and nothing else: demand, or which zones fail",
+            ["because"],
+        )?;
         // Shown from the start, so that an alert sees the first failure as an increase.
         reloads.with(["error"]);
+        Because::ALL.into_iter().for_each(|because| drop(demand_writes.with([because.label()])));
         Ok(Self {
             reloads,
             duration: registry
@@ -348,10 +355,7 @@ impl OwnMetrics {
                 "zonewise_condition_writes_total",
                 "Writes of conditions on Services",
             )?,
-            demand_writes: single(
-                "zonewise_demand_slice_writes_total",
-                "EndpointSlices written because measured demand has changed, and nothing else",
-            )?,
+            demand_writes,
             events_dropped: single(
                 "zonewise_events_dropped_total",
                 "Events dropped because too many were waiting",

@@ -41,22 +41,49 @@ pub(crate) struct Causes(u8);
 
 impl Causes {
     fn add(&mut self, cause: Cause) {
-        self.0 |= 1 << cause as u8;
+        self.0 |= Self::bit(cause);
+    }
+
+    fn bit(cause: Cause) -> u8 {
+        1 << cause as u8
+    }
+
+    /// Those that slices may follow from; `None` if nothing of that kind has changed.
+    pub(crate) fn changed(self) -> Option<Self> {
+        let changed = self.0 & !(Self::bit(Cause::Quiet) | Self::bit(Cause::Conditions));
+        (changed != 0).then_some(Self(changed))
+    }
+
+    fn only(self, causes: u8) -> bool {
+        self.changed().is_some_and(|changed| changed.0 & !causes == 0)
     }
 
     /// Whether the only change is another program's write.
     pub(crate) fn only_slices(self) -> bool {
-        self.0 & !(1 << Cause::Quiet as u8) == 1 << Cause::Slices as u8
+        self.only(Self::bit(Cause::Slices))
     }
 
     /// Whether the only change is that of measured demand.
     pub(crate) fn only_demand(self) -> bool {
-        self.0 & !(1 << Cause::Quiet as u8) == 1 << Cause::Demand as u8
+        self.only(Self::bit(Cause::Demand))
     }
 
-    /// Whether nothing has changed at all.
-    pub(crate) fn only_quiet(self) -> bool {
-        self.0 == 1 << Cause::Quiet as u8
+    /// Whether the only change is what failing zones count for.
+    pub(crate) fn only_failing_zones(self) -> bool {
+        self.only(Self::bit(Cause::FailingZones))
+    }
+
+    /// Whether nothing has changed but what is measured.
+    pub(crate) fn only_measured(self) -> bool {
+        self.only(Self::bit(Cause::Demand) | Self::bit(Cause::FailingZones))
+    }
+}
+
+impl FromIterator<Cause> for Causes {
+    fn from_iter<T: IntoIterator<Item = Cause>>(all: T) -> Self {
+        let mut causes = Self::default();
+        all.into_iter().for_each(|cause| causes.add(cause));
+        causes
     }
 }
 
@@ -67,9 +94,7 @@ impl Queue {
 
     /// Adds a Service that is due after `delay`.
     pub(crate) fn add(&self, key: Key, cause: Cause, delay: Duration) {
-        let mut causes = Causes::default();
-        causes.add(cause);
-        self.add_for(key, causes, delay);
+        self.add_for(key, Causes::from_iter([cause]), delay);
     }
 
     /// Adds a Service that is due after `delay`, for these causes.

@@ -14,7 +14,7 @@ use zonewise_slices::service::Condition;
 use zonewise_slices::upstream::HintsPerZone;
 use zonewise_topology::settling::Improvement;
 
-use crate::queue::Causes;
+use crate::because::Blame;
 use crate::trigger::TriggerTimeTracker;
 
 /// What is kept about one Service.
@@ -44,8 +44,8 @@ pub(crate) struct ServiceState {
     /// When its slices were last written.
     pub(crate) written: Option<Instant>,
     pub(crate) quiet: QuietTracker,
-    /// Whether nothing but measured demand has changed since its slices were last as they should be.
-    pub(crate) by_demand: bool,
+    /// What led to slices that are only good enough; `None` if there is nothing to be gained.
+    pub(crate) unfinished: Option<Blame>,
 }
 
 /// Pods of one Service often change together. After a write, further changes of Pods within this time
@@ -53,13 +53,6 @@ pub(crate) struct ServiceState {
 const BATCH_PERIOD: Duration = Duration::from_millis(50);
 
 impl ServiceState {
-    /// Whether a sync for these causes writes slices because of measured demand alone: at once, or once the Service has
-    /// been quiet.
-    pub(crate) fn is_by_demand(&mut self, causes: Causes) -> bool {
-        self.by_demand = causes.only_demand() || causes.only_quiet() && self.by_demand;
-        self.by_demand
-    }
-
     /// How long to wait before a change of Pods is synced.
     pub(crate) fn batch_delay(&self, now: Instant) -> Duration {
         let until = self.written.map(|written| written + BATCH_PERIOD);

@@ -32,6 +32,7 @@ use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;
 
+use crate::because::Blame;
 use crate::demand::Demand;
 use crate::guard::Guard;
 use crate::metrics::{Metrics, SyncLabels};
@@ -123,7 +124,7 @@ impl<L: IndexListener> Syncer<L> {
         match &self.role {
             Role::Controller => {}
             Role::Guard(guard) => {
-                let result = self.sync_guarded(guard, key, &objects, progress).await;
+                let result = self.sync_guarded(guard, key, &objects, causes, progress).await;
                 self.metrics.own.duration.observe(start.elapsed().as_secs_f64());
                 return self.end(key, &objects.service, result);
             }
@@ -143,11 +144,12 @@ impl<L: IndexListener> Syncer<L> {
         let requested = requested_routing(&objects.service, &settings);
         let labels = labels(&requested);
         let plan = self.plan(key, &objects, &requested, &settings);
-        let by_demand = self.states.with(key, |state| state.is_by_demand(causes));
+        let blame = self.blame(key, causes);
         let result = self.write(&objects.service, &plan, &labels, progress).await;
-        if by_demand && result.is_ok() {
-            self.metrics.own.demand_writes.add(plan.writes() as u64);
+        if result.is_ok() {
+            self.count_measured(blame, plan.writes());
         }
+        self.leave(key, blame, plan.improvement().is_some());
         self.metrics.own.duration.observe(start.elapsed().as_secs_f64());
         let again = self.remember(key, &plan, &labels, &settings);
         let reported = match &result {
@@ -159,6 +161,23 @@ impl<L: IndexListener> Syncer<L> {
         };
         self.emit(&objects.service, plan.events);
         self.end(key, &objects.service, result.and(reported).map(|()| again))
+    }
+
+    /// What led to a sync for these causes.
+    pub(crate) fn blame(&self, key: &Key, causes: Causes) -> Blame {
+        Blame::of(causes, self.states.with(key, |state| state.unfinished))
+    }
+
+    /// Counts writes of slices that are the doing of what was measured.
+    pub(crate) fn count_measured(&self, blame: Blame, writes: usize) {
+        if let Some(because) = blame.because() {
+            self.metrics.own.demand_writes.with([because.label()]).add(writes as u64);
+        }
+    }
+
+    /// Notes what led to slices that are not yet as they might be.
+    pub(crate) fn leave(&self, key: &Key, blame: Blame, unfinished: bool) {
+        self.states.with(key, |state| state.unfinished = unfinished.then_some(blame));
     }
 
     /// Plans, and keeps the result for metrics alone. Returns when to plan again.

@@ -58,8 +58,12 @@ pub enum Cause {
     Slices,
     /// Nodes have changed.
     Nodes,
-    /// What is measured of its demand has changed.
+    /// The shares of zones have changed by which it is routed, because its demand is measured.
     Demand,
+    /// What its failing zones count for has changed.
+    FailingZones,
+    /// Its conditions have changed, or have something else to say; its slices follow from none of that.
+    Conditions,
     /// Nothing has changed for a while: what is in force may be improved.
     Quiet,
 }
@@ -171,6 +175,14 @@ macro_rules! common_methods {
 
 struct ServiceUpdater<L>(IndexUpdater<L>);
 
+/// What has changed about a Service.
+enum ServiceChange {
+    /// Its conditions, as this controller writes them, and nothing else.
+    Conditions,
+    /// Anything.
+    Any,
+}
+
 /// A Service, and the addresses and ports that it asks for.
 struct ClaimingService {
     service: Service,
@@ -189,6 +201,25 @@ impl<L: IndexListener> ServiceUpdater<L> {
             self.0.watched.listener.changed(Cause::Service, services.into_iter().collect());
         }
     }
+
+    /// Takes a Service. Returns what has changed about it.
+    fn put(&self, key: &Key, service: Service) -> Option<ServiceChange> {
+        let mut index = self.0.watched.index();
+        let before = index.service(key);
+        if !index.apply_service(service) {
+            return None;
+        }
+        let is_same_without_conditions =
+            before.zip(index.service(key)).is_some_and(|(old, new)| {
+                let conditions = new.conditions.clone();
+                Service { conditions, ..Arc::unwrap_or_clone(old) } == *new
+            });
+        Some(if is_same_without_conditions {
+            ServiceChange::Conditions
+        } else {
+            ServiceChange::Any
+        })
+    }
 }
 
 impl<L: IndexListener> WatchListener for ServiceUpdater<L> {
@@ -204,9 +235,15 @@ impl<L: IndexListener> WatchListener for ServiceUpdater<L> {
 
     fn apply(&mut self, ClaimingService { service, claims }: ClaimingService) {
         let key = Keyed::key(&service);
-        let changed = self.0.watched.index().apply_service(service);
+        let changed = self.put(&key, service);
         let mut concerned = self.0.watched.claims.lock().set(&key, claims);
-        concerned.extend(changed.then_some(key));
+        match changed {
+            None => {}
+            Some(ServiceChange::Conditions) => {
+                self.0.watched.listener.changed(Cause::Conditions, vec![key]);
+            }
+            Some(ServiceChange::Any) => drop(concerned.insert(key)),
+        }
         self.report(concerned);
     }
 

@@ -94,7 +94,12 @@ impl ServiceEnqueuer {
     /// How long a Service waits before it is synced, so that changes that belong together are one write.
     fn delay(&self, cause: Cause, service: &Key) -> Duration {
         match cause {
-            Cause::Service | Cause::Nodes | Cause::Demand | Cause::Quiet => Duration::ZERO,
+            Cause::Service
+            | Cause::Nodes
+            | Cause::Demand
+            | Cause::FailingZones
+            | Cause::Conditions
+            | Cause::Quiet => Duration::ZERO,
             Cause::Pods => {
                 let now = Instant::now();
                 self.states.with(service, |state| state.batch_delay(now)).max(self.batch)

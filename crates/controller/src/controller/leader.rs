@@ -119,7 +119,7 @@ impl Controller {
             () = self.follow_nodes(&nodes) => Ok(()),
             () = self.follow_proxies() => Ok(()),
             () = self.keep_objects(&driver) => Ok(()),
-            () = demand.measure(&nodes, |services| self.watched.listener.changed(Cause::Demand, services)) => Ok(()),
+            () = demand.measure(&nodes, |cause, services| self.watched.listener.changed(cause, services)) => Ok(()),
             () = self.follow_configuration(file, metrics) => Ok(()),
             () = self.housekeeping() => Ok(()),
             () = self.shutdown.wait() => Ok(()),

@@ -11,17 +11,17 @@ use tokio::time::{Instant, sleep, timeout};
 use zonewise_cluster::lease::Leadership;
 use zonewise_cluster::watch::Backoff;
 use zonewise_common::name::{Key, Name};
-use zonewise_demand::notes::Notes;
-use zonewise_inventory::demand::{self as stored, StoredDemand, StoredDemandError, StoredTexts};
-use zonewise_inventory::follow::{IndexListener, WatchedIndex};
+use zonewise_inventory::demand::{self as stored, StoredDemand, StoredDemandError};
+use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::ready::ReadyEndpoints;
 use zonewise_slices::requested::{self, RequestedRouting, requested_routing};
 use zonewise_slices::settings::Settings;
 
-use super::Demand;
 use super::ask::Target;
 use super::collect::Collector;
+use super::storing::{Occasion, Stored};
+use super::{Changed, Demand};
 use crate::config::{DemandConfig, Source};
 use crate::proxies::ProxyReadiness;
 
@@ -72,11 +72,11 @@ impl<L: IndexListener> Lead<'_, L> {
         }
     }
 
-    /// Asks for demand and decides, until the future is dropped; `changed` gets the Services whose shares have changed.
+    /// Asks for demand and decides, until the future is dropped; `changed` gets the Services for which something has changed.
     pub(crate) async fn measure(
         &self,
         nodes: &watch::Sender<Arc<Nodes>>,
-        changed: impl Fn(Vec<Key>),
+        changed: impl Fn(Cause, Vec<Key>),
     ) {
         let decide = self.decide(nodes, changed);
         match self.config.source {
@@ -109,18 +109,18 @@ impl<L: IndexListener> Lead<'_, L> {
         servers.into_iter().filter_map(target).collect()
     }
 
-    async fn decide(&self, nodes: &watch::Sender<Arc<Nodes>>, changed: impl Fn(Vec<Key>)) {
+    async fn decide(&self, nodes: &watch::Sender<Arc<Nodes>>, changed: impl Fn(Cause, Vec<Key>)) {
         loop {
             sleep(self.config.period).await;
             let nodes = Arc::clone(&nodes.borrow());
             let Asking { measured, spilling } = self.asking_services();
             let endpoints = |service: &Key| self.endpoints(service);
-            changed(self.demand.decide(&nodes, &measured, &endpoints));
-            changed(self.demand.decide_failing(spilling, &endpoints));
+            let Changed { shares, told } = self.demand.decide(&nodes, &measured, &endpoints);
+            changed(Cause::Demand, shares);
+            changed(Cause::Conditions, told);
+            changed(Cause::FailingZones, self.demand.decide_failing(spilling, &endpoints));
             self.demand.tell();
-            if self.stored.lock().is_due(self.config.write_period) {
-                self.store().await;
-            }
+            self.store(Occasion::Decided { period: self.config.write_period }).await;
         }
     }
 
@@ -135,7 +135,7 @@ impl<L: IndexListener> Lead<'_, L> {
     /// process does not lead any more.
     pub(crate) async fn finish(&self) {
         if self.config.source != Source::None {
-            self.store().await;
+            self.store(Occasion::Ending).await;
         }
     }
 
@@ -157,28 +157,21 @@ impl<L: IndexListener> Lead<'_, L> {
         asking
     }
 
-    /// Stores what is in force, if that has changed.
-    async fn store(&self) {
-        let (notes, texts) = self.demand.encoded();
-        if self.stored.lock().has(&texts, &notes) || !self.leadership.may_write() {
+    /// Stores what is in force, if the occasion asks for it.
+    async fn store(&self, occasion: Occasion) {
+        if !self.leadership.may_write() {
             return;
         }
-        let result = stored::write(self.client, &texts).await;
-        let mut stored = self.stored.lock();
-        stored.written = Some(Instant::now());
-        let failed = std::mem::replace(&mut stored.failing, result.is_err());
-        match result {
-            Ok(()) => {
-                stored.texts = texts;
-                stored.left_out = notes.not_measured;
-                if failed {
-                    tracing::info!("the demand that decisions use is stored again");
-                }
-            }
-            Err(error) if !failed => {
+        let writing = self.stored.lock().wanted(occasion, Instant::now(), || self.demand.encoded());
+        let Some(writing) = writing else { return };
+        let result = stored::write(self.client, &writing.texts).await;
+        let told = self.stored.lock().written(writing, result.is_ok(), Instant::now());
+        match (told, result) {
+            (false, _) => {}
+            (true, Ok(())) => tracing::info!("the demand that decisions use is stored again"),
+            (true, Err(error)) => {
                 tracing::warn!(%error, "the demand that decisions use cannot be stored: a new leader would begin anew");
             }
-            Err(_) => {}
         }
     }
 }
@@ -190,60 +183,4 @@ struct Asking {
     measured: Vec<String>,
     /// For failing zones to count for less.
     spilling: BTreeSet<Key>,
-}
-
-/// What is stored.
-#[derive(Default)]
-pub(crate) struct Stored {
-    texts: StoredTexts,
-    /// How many Services were not measured, because too many ask for it.
-    left_out: usize,
-    written: Option<Instant>,
-    failing: bool,
-}
-
-impl Stored {
-    /// Whether this is stored already. What notes say besides changes only if what is in force does, but for who is left out.
-    fn has(&self, texts: &StoredTexts, notes: &Notes) -> bool {
-        let known = &self.texts;
-        (&known.state, &known.failing) == (&texts.state, &texts.failing)
-            && self.left_out == notes.not_measured
-    }
-
-    /// Whether it may be stored again.
-    fn is_due(&self, period: Duration) -> bool {
-        self.written.is_none_or(|written| written.elapsed() >= period)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn what_decisions_used_is_stored_at_most_once_a_minute_and_only_if_it_has_changed() {
-        let period = DemandConfig::default().write_period;
-        assert_eq!(period, Duration::from_secs(60));
-        let mut stored = Stored::default();
-        let mut writes = Vec::new();
-        let begin = Instant::now();
-        // Decisions are made every 15 seconds, and a new one has another text, but for the last ten minutes.
-        for decision in 0..120_u64 {
-            // The notes change all the time.
-            let (state, notes) = (decision.min(80).to_string(), decision.to_string());
-            let texts = StoredTexts { state, notes, failing: None };
-            if stored.is_due(period) && !stored.has(&texts, &Notes::default()) {
-                writes.push(begin.elapsed());
-                stored = Stored { texts, written: Some(Instant::now()), ..Stored::default() };
-            }
-            tokio::time::advance(Duration::from_secs(15)).await;
-        }
-        assert!(writes.windows(2).all(|pair| pair[1] - pair[0] >= period), "{writes:?}");
-        assert_eq!((writes.len(), writes.last()), (21, Some(&Duration::from_secs(20 * 60))));
-        let mut full = Notes::default();
-        full.not_measured = 1;
-        let same = stored.texts.clone();
-        assert!(stored.has(&same, &Notes::default()));
-        assert!(!stored.has(&same, &full), "who is left out is stored, too");
-    }
 }

@@ -18,6 +18,7 @@ mod failing;
 mod lead;
 mod prometheus;
 mod proxies;
+mod storing;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +88,14 @@ struct Watch {
 
 /// How long what fails is taken for what fails now: proxies are asked less often.
 const FAILURES_FRESH: Duration = Duration::from_secs(2);
+
+/// The Services for which a decision has changed something.
+struct Changed {
+    /// Their shares.
+    shares: Vec<Key>,
+    /// What their conditions say.
+    told: Vec<Key>,
+}
 
 /// What is shown of a Service.
 struct ServiceLoad {
@@ -300,8 +309,8 @@ impl Demand {
         }
     }
 
-    /// Decides anew, for these Services. Returns those whose shares have changed, or what their conditions say of them.
-    fn decide(&self, nodes: &Nodes, services: &[String], endpoints: &Endpoints<'_>) -> Vec<Key> {
+    /// Decides anew, for these Services. Returns those for which something has changed.
+    fn decide(&self, nodes: &Nodes, services: &[String], endpoints: &Endpoints<'_>) -> Changed {
         let now = now();
         self.set_nodes(nodes);
         let (mut decisions, mut left_out) = (Vec::new(), Vec::new());
@@ -332,9 +341,11 @@ impl Demand {
             reasons.insert(Code::DemandTableFull.to_string(), left_out.len());
         }
         *self.reasons.lock() = reasons;
-        let rewritten = decisions.into_iter().filter(|(_, decision)| decision.rewritten);
-        let changed: BTreeSet<Name> = rewritten.map(|(name, _)| name).chain(told).collect();
-        changed.iter().filter_map(|name| key(name)).collect()
+        let rewritten = decisions.iter().filter(|(_, decision)| decision.rewritten);
+        Changed {
+            shares: rewritten.filter_map(|(name, _)| key(name)).collect(),
+            told: told.iter().filter_map(|name| key(name)).collect(),
+        }
     }
 
     /// Decides what the zones of these Services count for, by the connections that fail. Returns the Services for which

@@ -26,6 +26,7 @@ use zonewise_topology::reason::Code;
 use super::keeper::Reservation;
 use super::{Allocations, IN_FORCE_AFTER, Policy, QuotaHolder};
 use crate::progress::Progress;
+use crate::queue::Causes;
 use crate::status::{self, Standing};
 use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
 
@@ -160,6 +161,14 @@ struct FloorState {
     refused: bool,
 }
 
+/// What became of the slices in this sync.
+struct Enforced {
+    /// When to look again, if some lack their hints.
+    again: Option<Duration>,
+    /// Slices that have got their hints.
+    written: usize,
+}
+
 impl<L: IndexListener> Syncer<L> {
     /// Brings everything that guard mode writes for a Service into its desired state. Returns when to sync it again.
     pub(crate) async fn sync_guarded(
@@ -167,8 +176,10 @@ impl<L: IndexListener> Syncer<L> {
         guard: &Guard,
         key: &Key,
         objects: &ServiceObjects,
+        causes: Causes,
         progress: &Progress,
     ) -> Result<Option<Duration>, SyncError> {
+        let blame = self.blame(key, causes);
         let (service, slices, settings) = (&*objects.service, &*objects.slices, self.settings());
         let subject = Subject { guard, key, service, slices, progress };
         let requested = requested_routing(service, &settings);
@@ -201,9 +212,15 @@ impl<L: IndexListener> Syncer<L> {
             }
         };
         let retry = match &allocation {
-            Some(allocation) => self.enforce(&subject, before.as_ref(), allocation).await?,
+            Some(allocation) => {
+                let Enforced { again, written } =
+                    self.enforce(&subject, before.as_ref(), allocation).await?;
+                self.count_measured(blame, written);
+                again
+            }
             None => self.give_back(&subject, before).await?,
         };
+        self.leave(key, blame, retry.is_some() || plan.improvement().is_some());
         let standing = match (asked, floor) {
             (Guarded::Hints(_), None) => Standing::Known(Code::GuardLimitReached),
             (_, None) => Standing::NoHints,
@@ -293,24 +310,26 @@ impl<L: IndexListener> Syncer<L> {
         }
     }
 
-    /// Writes the allocation, and touches the slices that lack its hints. Returns when to look again.
+    /// Writes the allocation, and touches the slices that lack its hints.
     async fn enforce(
         &self,
         subject: &Subject<'_>,
         before: Option<&ZoneAllocation>,
         allocation: &ZoneAllocation,
-    ) -> Result<Option<Duration>, SyncError> {
+    ) -> Result<Enforced, SyncError> {
         if before != Some(allocation) {
             self.allocate(subject, allocation).await?;
         }
-        let mut lacking = 0;
+        let (mut lacking, mut written) = (0, 0);
         for slice in subject.slices.iter().filter(|slice| !allocation.is_applied_to(slice)) {
             let touched = self.send(requests::touch(&self.client, slice), subject.progress).await?;
             match touched {
                 Err(ApiError::NotFound(_)) => continue,
                 Err(error) => return Err(failed("touch an EndpointSlice", subject, error)),
                 Ok(stored) => {
-                    lacking += usize::from(!allocation.is_applied_to(&stored));
+                    let is_applied = allocation.is_applied_to(&stored);
+                    lacking += usize::from(!is_applied);
+                    written += usize::from(is_applied);
                     self.watched.index().record_written_slice(stored);
                 }
             }
@@ -318,7 +337,7 @@ impl<L: IndexListener> Syncer<L> {
         }
         let (again, waiting) = subject.guard.touched(subject.key, lacking);
         self.watched.listener.changed(Cause::Service, waiting);
-        Ok(again)
+        Ok(Enforced { again, written })
     }
 
     async fn allocate(

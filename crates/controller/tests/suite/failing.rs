@@ -120,6 +120,9 @@ async fn traffic_leaves_a_zone_whose_connections_fail_and_comes_back() {
     let percents = running.metric("zonewise_failing_zone_percent").await;
     let labels = "namespace=\"shop\",service=\"web\",zone=\"a\"".to_owned();
     assert_eq!(percents, BTreeMap::from([(labels, f64::from(LEAST))]));
+    let writes = running.metric("zonewise_demand_slice_writes_total").await;
+    assert!(writes["because=\"failing-zones\""] >= 1.0, "{writes:?}");
+    assert_eq!(writes["because=\"demand\""], 0.0, "nobody asks for measured shares: {writes:?}");
     running.stop().await.unwrap();
     assert_eq!(stored_percent(&cluster).await, Some(LEAST), "for the next leader");
 

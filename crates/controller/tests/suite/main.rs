@@ -19,5 +19,6 @@ mod namespace;
 mod prometheus;
 mod real_server;
 mod settling;
+mod stored_demand;
 mod switches;
 mod traces;

@@ -1,5 +1,6 @@
 //! Guard mode beside the real built-in controller, with nothing but the permissions of `deploy/guard/rbac.yaml`.
 
+mod demand;
 mod life;
 mod policy;
 mod webhook;
