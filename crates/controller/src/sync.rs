@@ -22,6 +22,7 @@ use zonewise_common::clock;
 use zonewise_common::event::Event;
 use zonewise_common::keys::{MANAGED_BY, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE};
 use zonewise_common::name::{Key, Name};
+use zonewise_demand::window::MAX_SERVICES;
 use zonewise_inventory::follow::{IndexListener, WatchedIndex};
 use zonewise_inventory::write::{self, SliceWriter};
 use zonewise_slices::node::Nodes;
@@ -141,7 +142,10 @@ impl<L: IndexListener> Syncer<L> {
             return self.end(key, &objects.service, cleared.map(|()| None));
         }
         let settings = self.settings();
-        let requested = requested_routing(&objects.service, &settings);
+        let mut requested = requested_routing(&objects.service, &settings);
+        if self.demand.is_unwatched(key) {
+            requested.note_unwatched_failures(&objects.service, MAX_SERVICES as u64);
+        }
         let labels = labels(&requested);
         let plan = self.plan(key, &objects, &requested, &settings);
         let blame = self.blame(key, causes);

@@ -157,6 +157,11 @@ impl Watched {
         }
     }
 
+    /// The Services that are not watched, because there are too many.
+    pub(crate) fn left_out(&self) -> &[Name] {
+        self.services.left_out()
+    }
+
     /// Sets the nodes of the cluster, by their zones and counters.
     pub(crate) fn set_nodes<'n>(
         &mut self,

@@ -61,6 +61,8 @@ pub trait Figures {
     fn measure(&mut self, model: &Capacity, now: Millis) -> Measurement<'_>;
     /// Sets the Services whose failed connections are watched, as `namespace/name`.
     fn set_watched(&mut self, wanted: &[String]);
+    /// Those of them that are not watched, because there are too many.
+    fn unwatched(&self) -> &[Name];
     /// What fails of the connections to these Services; `None` where nobody tells.
     fn failures(&self, now: Millis) -> Option<Failures>;
 }
@@ -84,6 +86,10 @@ impl Figures for window::Window {
 
     fn set_watched(&mut self, wanted: &[String]) {
         self.set_watched(wanted.iter().map(String::as_str));
+    }
+
+    fn unwatched(&self) -> &[Name] {
+        self.unwatched()
     }
 
     fn failures(&self, now: Millis) -> Option<Failures> {
@@ -110,6 +116,10 @@ impl Figures for rates::Rates {
 
     /// Rates say nothing about connections that fail.
     fn set_watched(&mut self, _: &[String]) {}
+
+    fn unwatched(&self) -> &[Name] {
+        &[]
+    }
 
     fn failures(&self, _: Millis) -> Option<Failures> {
         None

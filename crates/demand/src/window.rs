@@ -200,6 +200,11 @@ impl Window {
         self.watched.set_services(wanted, nodes);
     }
 
+    /// The Services whose failed connections are not watched, because those of too many are to be.
+    pub fn unwatched(&self) -> &[Name] {
+        self.watched.left_out()
+    }
+
     /// What fails of the connections to these Services.
     pub fn failures(&self, now: Millis) -> Failures {
         self.watched.failures(self.nodes.values().map(|node| &node.watched), now)

@@ -66,6 +66,23 @@ pub struct RequestNote {
 }
 
 impl RequestedRouting {
+    /// Notes that the failed connections of the Service are not watched, because those of so many others are. That is no
+    /// news for a Service that does not ask for it itself.
+    pub fn note_unwatched_failures(&mut self, service: &Service, most: u64) {
+        let asks = self.failing_zones == FailingZones::Spill
+            && service.annotations.get(FAILING_ZONES) == Some("spill");
+        if !asks {
+            return;
+        }
+        self.notes.push(RequestNote {
+            source: FAILING_ZONES.into(),
+            value: "spill".to_owned(),
+            reason: Reason::FailingZonesTableFull { most },
+            closed_gates: Vec::new(),
+            meant: None,
+        });
+    }
+
     /// Why a key has no effect, as a sentence: with the key that takes precedence, the gates that are off, or what was
     /// probably meant.
     pub fn sentence(&self, note: &RequestNote) -> String {
@@ -481,18 +498,23 @@ impl RequestReader<'_> {
     /// What happens with failing zones. It is read once it is known what is written; a default that has no effect is not
     /// noted.
     fn failing_zones(&mut self, choice: &Choice) -> FailingZones {
-        let default = || match choice.gives_shares() {
+        let is_watched = self.settings.failures_are_watched;
+        let default = || match choice.gives_shares() && is_watched {
             true => self.settings.default_failing_zones,
             false => FailingZones::Ignore,
         };
         match self.service.annotations.get(FAILING_ZONES) {
             None | Some("") => default(),
             Some("ignore") => FailingZones::Ignore,
-            Some("spill") if choice.gives_shares() => FailingZones::Spill,
-            Some("spill") => {
+            Some("spill") if !choice.gives_shares() => {
                 self.note(FAILING_ZONES, "spill", Reason::FailingZonesUnused);
                 FailingZones::Ignore
             }
+            Some("spill") if !is_watched => {
+                self.note(FAILING_ZONES, "spill", Reason::FailingZonesNotWatched);
+                FailingZones::Ignore
+            }
+            Some("spill") => FailingZones::Spill,
             Some(value) => {
                 let default = default();
                 let meant = closest(value, ["spill", "ignore"]).map(str::to_owned);

@@ -41,6 +41,8 @@ pub struct Settings {
     pub default_demand: Demand,
     /// What happens with failing zones of Services that do not say it.
     pub default_failing_zones: FailingZones,
+    /// Whether somebody tells which connections fail. Without it no zone can count for less.
+    pub failures_are_watched: bool,
     /// The built-in heuristics and those of the configuration file.
     pub library: Library,
     /// When a Service gets a fresh decision although nothing forces one.
@@ -146,6 +148,7 @@ impl Default for Settings {
             default_subsetting: "Random".into(),
             default_demand: Demand::default(),
             default_failing_zones: FailingZones::default(),
+            failures_are_watched: true,
             library: Library::default(),
             settling: Settling::default(),
         }

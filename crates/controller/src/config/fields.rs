@@ -17,7 +17,7 @@ use zonewise_telemetry::tls::Certificate;
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::expression::{Definition, Library};
 
-use super::demand::DemandFile;
+use super::demand::{DemandFile, Source};
 use super::{API_VERSION, Admission, Compat, Config, ConfigError, GuardConfig, KIND, Mode};
 
 /// The content of the file, and also what the flags set. Any field may be absent.
@@ -394,6 +394,7 @@ impl File {
             settling: self.settling.unwrap_or_default().settling(),
             default_demand: demand.default.unwrap_or_default().into(),
             default_failing_zones: demand.failing_zones.unwrap_or_default().into(),
+            failures_are_watched: demand.source.unwrap_or_default() == Source::Proxies,
             library,
         };
         settings.check().map_err(ConfigError::Settings)?;

@@ -119,6 +119,7 @@ impl<L: IndexListener> Lead<'_, L> {
             changed(Cause::Demand, shares);
             changed(Cause::Conditions, told);
             changed(Cause::FailingZones, self.demand.decide_failing(spilling, &endpoints));
+            changed(Cause::Conditions, self.demand.changes_of_unwatched());
             self.demand.tell();
             self.store(Occasion::Decided { period: self.config.write_period }).await;
         }

@@ -83,6 +83,8 @@ struct Watch {
     evacuated: BTreeSet<Key>,
     /// Those whose failing zones are to count for less.
     spilling: BTreeSet<Key>,
+    /// Those that are not watched, because there are too many.
+    left_out: BTreeSet<Key>,
     known: Option<(Instant, Arc<Failures>)>,
 }
 
@@ -357,6 +359,22 @@ impl Demand {
         changed
     }
 
+    /// Whether the failed connections of a Service are not watched, because those of too many are to be.
+    pub(crate) fn is_unwatched(&self, service: &Key) -> bool {
+        self.watch.lock().left_out.contains(service)
+    }
+
+    /// The Services that are not watched any more, or are from now on, since this was asked last.
+    fn changes_of_unwatched(&self) -> Vec<Key> {
+        let mut left_out = BTreeSet::new();
+        self.measuring().figures(&mut |figures| {
+            left_out = figures.unwatched().iter().filter_map(|name| key(name)).collect();
+        });
+        let mut watch = self.watch.lock();
+        let before = std::mem::replace(&mut watch.left_out, left_out);
+        before.symmetric_difference(&watch.left_out).cloned().collect()
+    }
+
     /// Has the failed connections to these Services watched while zones are being emptied. No shares are decided for their
     /// sake.
     pub(crate) fn watch(&self, services: BTreeSet<Key>) {
@@ -418,4 +436,29 @@ fn off_model(decision: &Decision) -> Option<f64> {
 /// The key of `namespace/name`.
 fn key(service: &str) -> Option<Key> {
     service.split_once('/').map(|(namespace, name)| (namespace.into(), name.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonewise_demand::window::MAX_SERVICES;
+
+    #[test]
+    fn services_beyond_those_that_can_be_watched_are_known_until_there_is_room() {
+        let demand = Demand::new(&Registry::default(), Source::Proxies).unwrap();
+        let service =
+            |number: usize| -> Key { ("shop".into(), format!("s{number:05}").as_str().into()) };
+        let watch = |services: std::ops::Range<usize>| {
+            demand.decide_failing(services.map(service).collect(), &|_| BTreeMap::new());
+            demand.changes_of_unwatched()
+        };
+        let beyond = [service(MAX_SERVICES), service(MAX_SERVICES + 1)];
+        assert_eq!(watch(0..MAX_SERVICES + 2), beyond);
+        assert!(beyond.iter().all(|service| demand.is_unwatched(service)));
+        assert!(!demand.is_unwatched(&service(0)));
+        assert_eq!(watch(0..MAX_SERVICES + 2), [], "nothing has changed");
+        assert_eq!(watch(1..MAX_SERVICES + 2), [service(MAX_SERVICES)], "there is room for one");
+        assert_eq!(watch(1..MAX_SERVICES), [service(MAX_SERVICES + 1)], "nobody is left out");
+        assert!(!demand.is_unwatched(&service(MAX_SERVICES + 1)));
+    }
 }

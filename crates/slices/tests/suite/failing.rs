@@ -114,6 +114,52 @@ fn the_annotation_counts_where_zone_shares_are_written_and_is_noted_elsewhere() 
     }
 }
 
+/// Only a Service that asks for it itself is told that others have taken all places.
+#[test]
+fn a_service_beyond_those_that_can_be_watched_is_told() {
+    let rows = [(Some("spill"), true), (Some("ignore"), false), (None, false)];
+    for (value, is_told) in rows {
+        let mut cluster = TestCluster::three_zones();
+        cluster.annotate(PREFERENCE, "zonewise.dev/balanced");
+        cluster.settings.default_failing_zones = FailingZones::Spill;
+        if let Some(value) = value {
+            cluster.annotate(FAILING, value);
+        }
+        let mut requested = cluster.requested_routing();
+        let service = serde_json::from_value(cluster.service.clone()).unwrap();
+        requested.note_unwatched_failures(&service, 7);
+        let noted: Vec<_> = requested.notes.iter().map(|note| note.reason.to_string()).collect();
+        assert_eq!(noted.len(), usize::from(is_told), "{value:?}: {noted:?}");
+        assert!(noted.iter().all(|text| text.contains("7 Services at most")), "{noted:?}");
+    }
+}
+
+/// Where nobody tells which connections fail, the annotation is noted, and a default is not.
+#[test]
+fn without_anybody_who_watches_no_zone_counts_for_less() {
+    use FailingZones::{Ignore, Spill};
+    let rows: [(Option<&str>, &[Code]); 4] = [
+        (Some("spill"), &[Code::FailingZonesNotWatched]),
+        (Some("ignore"), &[]),
+        (Some("yes"), &[Code::FailingZonesUnknown]),
+        (None, &[]),
+    ];
+    for (value, notes) in rows {
+        for default in [Ignore, Spill] {
+            let mut cluster = TestCluster::three_zones();
+            cluster.annotate(PREFERENCE, "zonewise.dev/balanced");
+            cluster.settings.default_failing_zones = default;
+            cluster.settings.failures_are_watched = false;
+            if let Some(value) = value {
+                cluster.annotate(FAILING, value);
+            }
+            let requested = cluster.requested_routing();
+            let noted: Vec<_> = requested.notes.iter().map(|note| note.reason.code()).collect();
+            assert_eq!((requested.failing_zones, &*noted), (Ignore, notes), "{value:?}");
+        }
+    }
+}
+
 #[test]
 fn the_reference_and_guard_mode_write_no_zone_shares() {
     let mut reference = cluster();

@@ -268,6 +268,8 @@ fn every_code_about_requests_is_reached() {
     reached.extend(notes(&[("zonewise.dev/endpoint-weight", "cpu-request")], |_| {}));
     reached.extend(notes(&[("zonewise.dev/failing-zones", "guessed")], |_| {}));
     reached.extend(notes(&[("zonewise.dev/failing-zones", "spill")], |_| {}));
+    let spilling = [(PREFERENCE, "zonewise.dev/balanced"), ("zonewise.dev/failing-zones", "spill")];
+    reached.extend(notes(&spilling, |cluster| cluster.settings.failures_are_watched = false));
     reached.extend(notes(&[("zonewise.dev/padding", "1")], |cluster| {
         cluster.service["metadata"]["labels"][MODE] = "Auto".into();
     }));
@@ -285,6 +287,7 @@ fn every_code_about_requests_is_reached() {
         Code::EndpointWeightUnused,
         Code::FailingZonesUnknown,
         Code::FailingZonesUnused,
+        Code::FailingZonesNotWatched,
         Code::KeyUnknown,
         Code::KeyIsLabel,
         Code::ThresholdUnused,

@@ -173,6 +173,13 @@ define_reasons! {
         FailingZonesUnused => Setting,
             "a zone whose endpoints fail can count for less only where zone shares are written",
             "set zonewise.dev/routing-preference to zonewise.dev/balanced where the zonewise proxy runs, or remove the key";
+        FailingZonesNotWatched => Setting,
+            "which connections fail is told by the zonewise proxies alone, and the controller does not ask them, so no zone counts for less",
+            "set demand.source of the controller to proxies (docs/demand.md), or remove the key";
+        FailingZonesTableFull { most: u64 } => Setting,
+            "the failed connections of too many Services are to be watched; those of this one are not, so none of its zones counts for less",
+            "set zonewise.dev/failing-zones to ignore on Services where it does not matter; this one is watched once there is room",
+            figures(most) format!("{} at most", counted(most, "Service"));
         OneRegionOnly => Fallback,
             "all nodes with capacity are in one region, so subsets of regions divide nothing",
             "nothing to do in a cluster of one region; to keep traffic in its zone, ask for subsets of zones or another heuristic";
