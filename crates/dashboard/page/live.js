@@ -16,6 +16,9 @@ let wake = () => {};
 
 /** Connects for as long as the page is open. */
 export async function connect() {
+  // A browser keeps a page that was left for a while, with its connections, and has six for a server: after as many visits
+  // the next one would wait. The loop below goes on when the user comes back.
+  addEventListener("pagehide", () => stop.abort());
   let pause = FIRST_PAUSE;
   for (;;) {
     if (state.connection === "paused" || state.connection === "refused") {

@@ -362,3 +362,18 @@ fn only_its_own_page_may_ask_and_nothing_is_fetched_from_elsewhere() {
     assert_eq!(status("Host: evil.example"), "421");
     assert_eq!(status(&format!("Host: {own}\r\nOrigin: http://evil.example")), "403");
 }
+
+/// A browser keeps pages that were left for a while, and only few connections for all of them.
+#[test]
+fn a_page_that_is_left_gives_its_connection_back() {
+    let dashboard = Dashboard::start(&SHOP);
+    let mut tab = tab(&dashboard, "");
+    tab.until("document.querySelector('.rows .row') !== null").unwrap();
+    // What has ended is listed.
+    let ended = "performance.getEntriesByType('resource').filter((one) => one.name.includes('/api/v1/stream')).length";
+    assert_eq!(tab.evaluate(ended).unwrap(), 0);
+    tab.evaluate("dispatchEvent(new PageTransitionEvent('pagehide', {persisted: true}))").unwrap();
+    tab.until(&format!("{ended} === 1")).unwrap();
+    // Somebody who comes back sees it live again.
+    tab.until_text("#connection", "From files").unwrap();
+}
