@@ -395,9 +395,10 @@ async fn start_etcd(programs: &Programs, directory: &Path, port: u16) -> Result<
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=default={peer}"),
         "--unsafe-no-fsync".to_owned(),
-        // A single member has no peers to wait for.
-        "--heartbeat-interval=10".to_owned(),
-        "--election-timeout=50".to_owned(),
+        // A single member has no peers to wait for. At 10 and 50 it would be ready a tenth of a second earlier, and its clock
+        // would take 1.3 % of a core all the time instead of 0.4 %.
+        "--heartbeat-interval=50".to_owned(),
+        "--election-timeout=250".to_owned(),
         // Benchmarks write more than the default of 2 GiB.
         "--quota-backend-bytes=8589934592".to_owned(),
         "--log-level=warn".to_owned(),
