@@ -6,11 +6,12 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
-use zonewise_netns::traffic::{ProbeResult, Server, probe_tcp, probe_udp};
+use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp};
 use zonewise_nft::Socket;
 use zonewise_proxy::config::CountBy;
 use zonewise_proxy::testing::{
@@ -55,6 +56,15 @@ fn sums(list: &[(&str, &str, u64)]) -> Sums {
 #[derive(Default)]
 struct Clients(Sums);
 
+/// A port from which no test has sent anything. The kernel may choose one twice within seconds, and takes what comes from the
+/// same port for the same flow; these are below those that it chooses.
+fn fresh_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(10_000);
+    let port = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(port < 30_000, "no ports are left: begin anew where none is remembered any more");
+    port
+}
+
 impl Clients {
     fn note(&mut self, service: &str, answer: &ProbeResult) {
         let zone = match answer.name() {
@@ -69,8 +79,17 @@ impl Clients {
     fn connect(&mut self, service: &str, from: &Namespace, to: SocketAddr, times: usize) {
         for _ in 0..times {
             self.note(service, &probe_tcp(from, to, LONG));
-            self.note(service, &probe_udp(from, to, LONG));
+            let source = at(unspecified(to), fresh_port());
+            self.note(service, &probe_from(from, Protocol::Udp, source, to, LONG));
         }
+    }
+}
+
+/// Any address of the same family.
+fn unspecified(to: SocketAddr) -> IpAddr {
+    match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use zonewise_netns::network::NetnsPod;
@@ -207,15 +208,36 @@ fn in_conntrack(measured: &Measured, service: u8) -> (u64, u64) {
     sum
 }
 
-/// The truth, once conntrack has all of it: the last packets may be on their way.
-fn settled(measured: &Measured, pod: &NetnsPod, service: u8) -> (u64, u64) {
-    for _ in 0..200 {
-        if in_conntrack(measured, service) == truth(pod, service) {
-            break;
+/// Whether no packet of a TCP connection of the test follows: all that was sent is acknowledged, also by the machine that
+/// puts that off, and connections that were closed are closed at both ends. Others listen, or wait for their time to pass.
+fn is_quiet(pod: &NetnsPod) -> bool {
+    const ESTABLISHED: &str = "01";
+    const AT_REST: [&str; 2] = ["06", "0A"];
+    let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+    let read = || tables.map(|path| std::fs::read_to_string(path).unwrap());
+    pod.namespace.enter(read).iter().flat_map(|table| table.lines().skip(1)).all(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        match fields[3] {
+            ESTABLISHED => fields[4] == "00000000:00000000",
+            state => AT_REST.contains(&state),
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+    })
+}
+
+/// What the client's own namespace has sent to a Service and received from it, once all packets have arrived.
+fn settled(measured: &Measured, pod: &NetnsPod, service: u8) -> (u64, u64) {
+    let deadline = Instant::now() + LONG;
+    let cluster = &measured.cluster;
+    let ends = [pod, &cluster.here, &cluster.there];
+    loop {
+        let is_quiet = ends.into_iter().all(is_quiet);
+        let (counted, truth) = (in_conntrack(measured, service), truth(pod, service));
+        if is_quiet && counted == truth {
+            return truth;
+        }
+        assert!(Instant::now() < deadline, "quiet: {is_quiet}, {counted:?}, {truth:?}");
+        std::thread::sleep(Duration::from_millis(10));
     }
-    truth(pod, service)
 }
 
 fn transfer(client: &mut TcpStream, server: &mut TcpStream, there: usize, back: usize) {
