@@ -263,9 +263,14 @@ pub fn what_if(
     let planner = Planner { depth: Depth::Arithmetic, ..planner.clone() };
     let refused = snapshot.proxy_view(service).refused;
     let side = |view: &ControllerView| Side::of(view, &planner, prices, refused.clone());
+    let mut then = side(&changed)?;
+    if tried.sets_demand() {
+        // What the controller has stored is not what is tried.
+        then.plan.explanation.demand = None;
+    }
     Ok(WhatIfAnswer {
         now: side(&view)?,
-        then: side(&changed)?,
+        then,
         yaml: manifest(service, tried.ask.as_ref(), &changes)?,
         changes,
     })
@@ -315,8 +320,15 @@ impl WhatIf {
         for (zone, count) in self.endpoints.iter().filter(|(zone, _)| stays(zone)) {
             trial.set_endpoints(zone, *count);
         }
-        trial.set_demand(&self.demand);
+        if self.sets_demand() {
+            trial.set_demand(&self.demand);
+        }
         Ok((trial.view, trial.changes))
+    }
+
+    /// Whether zones send in other proportions.
+    fn sets_demand(&self) -> bool {
+        self.demand.values().sum::<f64>() > 0.0
     }
 
     fn check(&self, view: &ControllerView) -> Result<(), WhatIfError> {
@@ -518,9 +530,6 @@ impl Trial {
 
     /// Lets zones send traffic in these proportions. The controller decides by that where the Service asks for it.
     fn set_demand(&mut self, demand: &BTreeMap<String, f64>) {
-        if demand.values().sum::<f64>() <= 0.0 {
-            return;
-        }
         let sent = |trial: &Self| -> Vec<(Name, f64)> {
             let zones = &trial.view.objects.senders().zones.zones;
             zones.iter().map(|zone| (Name::from(&*zone.name), zone.share)).collect()

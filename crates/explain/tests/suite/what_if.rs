@@ -268,6 +268,11 @@ fn measured_demand_is_what_zones_send_and_the_slider_changes_it() {
         let answer = serde_json::to_value(answer.document()).unwrap();
         assert_eq!(shares(&answer["now"]), (decided_now, stored.clone()), "{asked}");
         assert_eq!(shares(&answer["then"]), (decided_then, tried.clone()), "{asked}");
+        // The stored figures stay with the side that they are about.
+        let figures = |side: &str| !answer[side]["plan"]["explanation"]["demand"].is_null();
+        assert_eq!((figures("now"), figures("then")), (true, false), "{asked}");
+        let other = ask(&objects, &json!({"endpoints": {"a": 5}})).unwrap();
+        assert!(other.then.plan.explanation.demand.is_some(), "{asked}: demand stays as it is");
     }
 }
 
