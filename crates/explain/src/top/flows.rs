@@ -238,16 +238,47 @@ pub async fn of_prometheus(
         bytes: Some(bytes),
     });
     if counts.is_empty() {
+        let mut others = Vec::new();
+        for other in OTHERS {
+            let known = prometheus.query(&format!("count({})", other.metric)).await?;
+            others.extend((!known.is_empty()).then_some(other));
+        }
         return Err(FlowsError::Prometheus(PrometheusError::Query {
             url: url.to_owned(),
-            cause: format!(
-                "it has no {SERVICE_CONNECTIONS}: does it scrape the proxies, and do they have `count: services`?"
-            ),
+            cause: why_nothing(&others),
             query: by_zones(SERVICE_CONNECTIONS, seconds),
         }));
     }
     let source = format!("Prometheus at {url}");
     Ok(Flows { flows: flows(counts), source, seconds: seconds as f64, warnings: Vec::new() })
+}
+
+/// Figures of others that demand can be measured by, and that do not say what crosses zones.
+struct Other {
+    whose: &'static str,
+    metric: &'static str,
+}
+
+const OTHERS: [Other; 2] = [
+    Other { whose: "Cilium's Hubble", metric: "hubble_tcp_flags_total" },
+    Other { whose: "Istio", metric: "istio_requests_total" },
+];
+
+/// Why a Prometheus with nothing but the figures of these has nothing that can be shown.
+fn why_nothing(others: &[Other]) -> String {
+    let scraped = format!(
+        "it has no {SERVICE_CONNECTIONS}: does it scrape the proxies of zonewise, and do they have `count: services`?"
+    );
+    if others.is_empty() {
+        return scraped;
+    }
+    let named: Vec<String> =
+        others.iter().map(|other| format!("{} ({})", other.whose, other.metric)).collect();
+    format!(
+        "{scraped} It has the figures of {}, which name no zone of the endpoint, so that nobody can tell from them what crosses \
+         zones; shares can follow them all the same (docs/demand.md#from-prometheus)",
+        named.join(" and ")
+    )
 }
 
 /// The query of a metric of proxies: per second, by Service and zones.
@@ -303,6 +334,18 @@ mod tests {
         ];
         for (now, before, expected) in rows {
             assert_eq!(now.since(before), expected, "{now:?} {before:?}");
+        }
+    }
+
+    #[test]
+    fn a_prometheus_with_the_figures_of_others_is_told_what_they_lack() {
+        let none = why_nothing(&[]);
+        assert!(none.contains("count: services") && !none.contains("name no zone"), "{none}");
+        let both = why_nothing(&OTHERS);
+        for part in
+            ["count: services", "Hubble (hubble_tcp", "Istio (istio_requests", "name no zone"]
+        {
+            assert!(both.contains(part), "{part}: {both}");
         }
     }
 
