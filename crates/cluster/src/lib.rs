@@ -8,6 +8,7 @@
 //!  lease     leader election: which replica may write
 //!  review    who a client is and what it may read, by TokenReview and SubjectAccessReview
 //!  prometheus  queries to a Prometheus
+//!  pod_metrics  what the metrics API says of Pods
 //!  access    the same for the clients of a server, remembered and limited
 //! ```
 
@@ -16,6 +17,7 @@ pub mod api;
 pub mod connect;
 pub mod events;
 pub mod lease;
+pub mod pod_metrics;
 pub mod prometheus;
 pub mod review;
 pub mod watch;

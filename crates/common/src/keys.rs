@@ -42,7 +42,7 @@ pub const STARTING_THRESHOLD: &str = "zonewise.dev/starting-threshold";
 pub const PADDING: &str = "zonewise.dev/padding";
 /// Annotation: what the shares of zones are taken from, `measured` or `model`.
 pub const DEMAND: &str = "zonewise.dev/demand";
-/// Annotation: what each endpoint counts for, `equal` or `cpu-request`.
+/// Annotation: what each endpoint counts for, `equal`, `cpu-request` or `cpu-use`.
 pub const ENDPOINT_WEIGHT: &str = "zonewise.dev/endpoint-weight";
 /// Annotation: what happens with zones whose endpoints fail more often than others, `spill` or `ignore`.
 pub const FAILING_ZONES: &str = "zonewise.dev/failing-zones";

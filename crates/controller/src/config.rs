@@ -292,6 +292,9 @@ mod tests {
                 "c.yaml:3:",
             ),
             ("mode: observe\ndemand: { source: proxies }", "leave out `demand.source`"),
+            ("mode: observe\ndemand: { podMetrics: true }", "leave out `demand.podMetrics`"),
+            ("compat: upstream\ndemand: { podMetrics: true }", "leave out `demand.podMetrics`"),
+            ("demand: { podMetrics: always }", "c.yaml:3:"),
             ("compat: upstream\ndemand: { source: proxies }", "leave out `demand.source`"),
             ("metricsAddress: 0.0.0.0:10270", "give the metrics another port"),
             ("metricsAddress: 127.0.0.1:10270", "give the metrics another port"),
@@ -345,6 +348,11 @@ mod tests {
         let default = |lines: &str| read(lines).unwrap().settings.default_demand;
         assert_eq!(default("demand: { source: proxies }"), Demand::Model);
         assert_eq!(default("demand: { source: proxies, default: measured }"), Demand::Measured);
+        let by_use = |lines: &str| read(lines).unwrap().demand;
+        assert!(!by_use("demand: { source: proxies }").pod_metrics);
+        let alone = by_use("demand: { podMetrics: true }");
+        assert!(alone.pod_metrics && alone.is_on() && alone.source == Source::None);
+        assert!(!DemandConfig::default().is_on());
         let failing = |lines: &str| read(lines).unwrap().settings.default_failing_zones;
         assert_eq!(failing("demand: { source: proxies }"), FailingZones::Ignore);
         assert_eq!(

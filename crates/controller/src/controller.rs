@@ -75,7 +75,7 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let (registry, checks) = (Registry::default(), Checks::default());
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
-    let demand = Demand::new(&registry, config.demand.source)?;
+    let demand = Demand::new(&registry, &config.demand)?;
     let enqueuer = ServiceEnqueuer::new(&config, Arc::clone(&metrics), &checks);
     metrics.computed(&registry, &enqueuer.states, &enqueuer.queue)?;
     let watched = WatchedIndex::new(enqueuer);

@@ -399,6 +399,7 @@ fn count<T: Ord>(values: impl Iterator<Item = T>) -> BTreeMap<T, f64> {
 mod tests {
     use super::*;
 
+    use crate::config::{DemandConfig, Source};
     use crate::guard::AdmissionKind;
     use zonewise_slices::slice::AddressType;
     use zonewise_testbed::page::keep_section;
@@ -417,7 +418,9 @@ mod tests {
         let policy = Arc::new(Policy::new(9, AdmissionKind::Policy));
         Metrics::guarded(&registry, &policy, Vec::new, reasons).unwrap();
         Metrics::reviews(&registry).unwrap();
-        crate::demand::Demand::new(&registry, crate::config::Source::Proxies).unwrap();
+        let demand =
+            DemandConfig { source: Source::Proxies, pod_metrics: true, ..DemandConfig::default() };
+        crate::demand::Demand::new(&registry, &demand).unwrap();
         (registry, metrics, states)
     }
 

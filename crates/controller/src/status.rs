@@ -18,6 +18,8 @@ use crate::proxies::ServiceReadiness;
 const ENFORCED: &str = "Enforced";
 /// The type of the condition of measured demand, without [`CONDITION_PREFIX`].
 const MEASURED: &str = "Measured";
+/// The type of the condition of endpoints that count by use, without [`CONDITION_PREFIX`].
+const WEIGHTED: &str = "Weighted";
 /// Characters of a value that a message shows: an annotation may have 256 KiB.
 const SHOWN_VALUE: usize = 63;
 /// Keys without effect that a message names.
@@ -146,7 +148,7 @@ fn of_type<'a>(conditions: &'a [Condition], suffix: &str) -> Option<&'a Conditio
     conditions.iter().find(|condition| *condition.r#type == *kind)
 }
 
-/// What is known about the measured demand of a Service.
+/// What is known about something that is measured for a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measured {
     /// It does not ask for any.
@@ -157,35 +159,71 @@ pub(crate) enum Measured {
     Known(Code),
 }
 
-/// The condition `Measured`, which says whether measured demand is in force. While that is not known, the one before stays.
+/// What is measured for Services, each with a condition of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Figure {
+    /// Demand, from which shares of zones follow.
+    Demand,
+    /// The CPU that endpoints use, by which they count for more or less.
+    Use,
+}
+
+impl Figure {
+    /// The type of its condition, without [`CONDITION_PREFIX`].
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Demand => MEASURED,
+            Self::Use => WEIGHTED,
+        }
+    }
+}
+
+/// The condition that says whether what is measured is in force. While that is not known, the one before stays.
 pub(crate) fn measured_condition(
+    figure: Figure,
     measured: Measured,
     before: &[Condition],
     now: i64,
 ) -> Option<Condition> {
+    let suffix = figure.suffix();
     let code = match measured {
         Measured::NotAsked => return None,
-        Measured::Unknown => return of_type(before, MEASURED).cloned(),
+        Measured::Unknown => return of_type(before, suffix).cloned(),
         Measured::Known(code) => code,
     };
     let status = if code.entry().outcome == Outcome::InForce { "True" } else { "False" };
-    let content = ConditionContent { suffix: MEASURED, status, code, message: sentence(code) };
+    let content = ConditionContent { suffix, status, code, message: sentence(code) };
     Some(condition(before, content, now))
 }
 
-/// The event for a change of [`measured_condition`].
-pub(crate) fn measured_event(now: &[Condition], before: &[Condition]) -> Option<Event> {
-    let measured = of_type(now, MEASURED)?;
-    if of_type(before, MEASURED).is_some_and(|known| known.reason == measured.reason) {
-        return None;
-    }
-    let asks_for_action = [Code::DemandTableFull, Code::DemandNotCollected, Code::DemandOfOneNode];
-    let asks = asks_for_action.iter().any(|code| *measured.reason == *code.to_string());
-    Some(Event {
-        kind: if asks { EventType::Warning } else { EventType::Normal },
-        reason: measured.reason.to_string(),
-        message: measured.message.to_string(),
-    })
+/// Reasons that somebody has to do something about.
+const ASKS_FOR_ACTION: [Code; 9] = [
+    Code::DemandTableFull,
+    Code::DemandNotCollected,
+    Code::DemandOfOneNode,
+    Code::UseNotCollected,
+    Code::PodMetricsMissing,
+    Code::PodMetricsForbidden,
+    Code::PodMetricsUnavailable,
+    Code::PodMetricsTooLarge,
+    Code::PodMetricsNonsense,
+];
+
+/// The events for changes of [`measured_condition`].
+pub(crate) fn measured_events(now: &[Condition], before: &[Condition]) -> Vec<Event> {
+    let event = |figure: Figure| {
+        let measured = of_type(now, figure.suffix())?;
+        if of_type(before, figure.suffix()).is_some_and(|known| known.reason == measured.reason) {
+            return None;
+        }
+        let asks = ASKS_FOR_ACTION.iter().any(|code| *measured.reason == *code.to_string());
+        Some(Event {
+            kind: if asks { EventType::Warning } else { EventType::Normal },
+            reason: measured.reason.to_string(),
+            message: measured.message.to_string(),
+        })
+    };
+    [Figure::Demand, Figure::Use].into_iter().filter_map(event).collect()
 }
 
 /// The event for a change of [`enforced_condition`].
@@ -454,7 +492,8 @@ mod tests {
 
     #[test]
     fn measured_demand_is_told_when_it_is_known_and_an_event_tells_each_change_once() {
-        let of = |code| measured_condition(Measured::Known(code), &[], 0).unwrap();
+        let demand = Figure::Demand;
+        let of = |code| measured_condition(demand, Measured::Known(code), &[], 0).unwrap();
         let full = [of(Code::DemandTableFull)];
         let says = |status: &str, code: Code| Some((status.to_owned(), code.to_string()));
         let warning = Some(EventType::Warning);
@@ -494,15 +533,39 @@ mod tests {
             ),
         ];
         for (measured, before, expected, event) in rows {
-            let now: Vec<Condition> = measured_condition(measured, before, 9).into_iter().collect();
+            let now: Vec<Condition> =
+                measured_condition(demand, measured, before, 9).into_iter().collect();
             let told = now.first().map(|one| (one.status.to_string(), one.reason.to_string()));
             assert_eq!(told, expected, "{measured:?}");
-            let told = measured_event(&now, before);
-            assert_eq!(told.as_ref().map(|event| event.kind), event, "{measured:?}");
+            let told = measured_events(&now, before);
+            assert_eq!(told.first().map(|event| event.kind), event, "{measured:?}");
             assert!(
                 now.iter().all(|one| !one.message.contains(|c: char| c.is_ascii_digit())),
                 "{now:?}"
             );
+        }
+    }
+
+    #[test]
+    fn endpoints_that_count_by_use_have_a_condition_of_their_own() {
+        let full =
+            measured_condition(Figure::Demand, Measured::Known(Code::DemandTableFull), &[], 0);
+        let before: Vec<Condition> = full.into_iter().collect();
+        let rows = [
+            (Code::UseNotCollected, "False", EventType::Warning),
+            (Code::PodMetricsMissing, "False", EventType::Warning),
+            (Code::UseTooOld, "False", EventType::Normal),
+            (Code::UseWeighted, "True", EventType::Normal),
+        ];
+        for (code, status, kind) in rows {
+            let mut now = before.clone();
+            now.extend(measured_condition(Figure::Use, Measured::Known(code), &before, 9));
+            assert_eq!(&*now[1].r#type, "zonewise.dev/RoutingPreferenceWeighted");
+            assert_eq!((&*now[1].status, &*now[1].reason), (status, &*code.to_string()));
+            let told = measured_events(&now, &before);
+            let kinds: Vec<_> = told.iter().map(|event| (&*event.reason, event.kind)).collect();
+            assert_eq!(kinds, [(&*code.to_string(), kind)]);
+            assert_eq!(measured_events(&now, &now), []);
         }
     }
 

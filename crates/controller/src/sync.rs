@@ -41,7 +41,7 @@ use crate::progress::Progress;
 use crate::proxies::ProxyReadiness;
 use crate::queue::Causes;
 use crate::state::{ServiceStates, retry_delay, server_retry_delay};
-use crate::status;
+use crate::status::{self, Figure};
 
 /// What every worker needs for a sync.
 pub(crate) struct Syncer<L> {
@@ -383,7 +383,7 @@ impl<L: IndexListener> Syncer<L> {
         let conditions = self.conditions(key, service, requested, plan);
         let before = self.stored_conditions(key, service);
         let ignored = status::ignored_event(&conditions, &before);
-        let measured = status::measured_event(&conditions, &before);
+        let measured = status::measured_events(&conditions, &before);
         self.write_conditions(key, service, conditions, progress).await?;
         // After the write, so that an attempt that fails does not lead to two events.
         self.emit(service, ignored.into_iter().chain(measured).collect());
@@ -437,8 +437,11 @@ impl<L: IndexListener> Syncer<L> {
         let was = status::previous_ready_status(&conditions, &before);
         let standing = self.readiness.evaluate(key, was, self.newest(key));
         conditions.push(status::ready_condition(standing, &before, now));
-        let measured = self.demand.told(key, requested.demand);
-        conditions.extend(status::measured_condition(measured, &before, now));
+        let demand = self.demand.told(key, requested.demand);
+        let by_use = self.demand.told_of_use(key, requested.endpoint_weight);
+        for (figure, measured) in [(Figure::Demand, demand), (Figure::Use, by_use)] {
+            conditions.extend(status::measured_condition(figure, measured, &before, now));
+        }
         conditions
     }
 

@@ -130,6 +130,11 @@ impl Figures for rates::Rates {
 pub type Millis = u64;
 
 /// The seconds from one time to a later one; none if it is not later.
+pub fn seconds_between(from: Millis, to: Millis) -> f64 {
+    seconds(from, to)
+}
+
+/// The seconds from one time to a later one; none if it is not later.
 fn seconds(from: Millis, to: Millis) -> f64 {
     to.saturating_sub(from) as f64 / 1000.0
 }

@@ -23,6 +23,7 @@ use zonewise_topology::traffic::TrafficModel;
 
 use crate::change::ControllerView;
 use crate::cost::Crossing;
+use crate::cpu_use;
 use crate::demand::{Demand, demand, with_trial};
 use crate::environment::{Component, Environment, ProxyKind};
 use crate::failing;
@@ -254,6 +255,7 @@ fn notes(controller_view: &ControllerView, decision: &Decision) -> Vec<Note> {
     of_keys
         .chain(evacuations(controller_view, decision))
         .chain(failing::notes(controller_view, decision))
+        .chain(cpu_use::notes(controller_view, decision))
         .collect()
 }
 

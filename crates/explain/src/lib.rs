@@ -14,6 +14,7 @@
 mod change;
 pub mod check;
 mod cost;
+mod cpu_use;
 pub mod demand;
 pub mod documents;
 pub mod environment;

@@ -8,7 +8,7 @@ use zonewise_slices::node::{MeasuredZones, Nodes};
 use zonewise_slices::plan::{Input, Plan, kept_reason, plan};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::requested::{
-    self, Choice, Demand, FailingZones, RequestedRouting, requested_routing,
+    self, Choice, Demand, EndpointWeight, FailingZones, RequestedRouting, requested_routing,
 };
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
@@ -125,12 +125,17 @@ impl ServiceSnapshot {
     pub fn measured(&self, asked: &RequestedRouting) -> Option<MeasuredZones> {
         let shares = self.shares.as_ref().filter(|_| asked.demand == Demand::Measured);
         let failing = self.failing.as_ref().filter(|_| asked.failing_zones == FailingZones::Spill);
-        if shares.is_none() && failing.is_none() {
+        let by_use = match asked.endpoint_weight {
+            EndpointWeight::Equal | EndpointWeight::CpuRequest => Vec::new(),
+            EndpointWeight::CpuUse => self.facts.demand.use_percents_of(&self.service.key()),
+        };
+        if shares.is_none() && failing.is_none() && by_use.is_empty() {
             return None;
         }
         let zones = self.nodes.measured(|zone| shares.and_then(|shares| shares.share_of(zone)));
         let failing = failing.iter().flat_map(|zones| zones.iter());
-        Some(zones.counting(failing.map(|failing| (Name::clone(&failing.zone), failing.percent))))
+        let failing = failing.map(|one| (Name::clone(&one.zone), one.percent.into()));
+        Some(zones.counting(failing).counting(by_use.into_iter()))
     }
 
     /// The nodes, with what each zone sends to the Service: as it was measured where that is known, otherwise by capacity.

@@ -11,6 +11,7 @@ use zonewise_common::keys::{COMPONENT, CONTROLLER};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{CONTROLLER_NAME, SYSTEM_NAMESPACE};
 use zonewise_demand::account::Stored;
+use zonewise_demand::cpu_use::{UseState, UseStateError};
 use zonewise_demand::health::{HealthState, HealthStateError};
 use zonewise_demand::notes::Notes;
 use zonewise_demand::state::{State, StateError};
@@ -48,6 +49,7 @@ struct ConfigMap {
 struct Data {
     state: Option<String>,
     failing: Option<String>,
+    r#use: Option<String>,
     notes: Option<String>,
 }
 
@@ -60,6 +62,8 @@ pub struct StoredDemand {
     pub failing: HealthState,
     /// Why what is stored of failing zones is not used, if it cannot be read.
     pub failing_error: Option<HealthStateError>,
+    /// What zones count for by the CPU that their endpoints use, or why that cannot be read; `None` if no controller reads it.
+    pub by_use: Option<Result<UseState, UseStateError>>,
     /// What only people want to know.
     pub notes: Notes,
 }
@@ -78,6 +82,9 @@ pub struct StoredTexts {
     pub state: String,
     /// What failing zones count for; `None` if all zones count in full. Programs of earlier releases do not read it.
     pub failing: Option<String>,
+    /// What zones count for by the CPU that their endpoints use; `None` if no Service asks for that. Programs of earlier releases do
+    /// not read it.
+    pub by_use: Option<String>,
     /// What only people want to know. Programs of earlier releases do not read it.
     pub notes: String,
 }
@@ -97,7 +104,8 @@ pub fn decode(config_map: &[u8]) -> Result<Option<StoredDemand>, StateError> {
         Some(Err(error)) => (HealthState::default(), Some(error)),
     };
     let notes = read.data.notes.map(|text| Notes::decode(&text)).unwrap_or_default();
-    Ok(Some(StoredDemand { state: State::decode(&state)?, failing, failing_error, notes }))
+    let by_use = read.data.r#use.map(|text| UseState::decode(&text));
+    Ok(Some(StoredDemand { state: State::decode(&state)?, failing, failing_error, by_use, notes }))
 }
 
 /// Reads what is stored; `None` if nothing is.
@@ -118,8 +126,11 @@ pub async fn read(client: &Client) -> Result<Option<StoredDemand>, StoredDemandE
 /// If the API server does not accept it.
 pub async fn write(client: &Client, texts: &StoredTexts) -> Result<(), ApiError> {
     let mut data = json!({"state": texts.state, "notes": texts.notes});
-    if let Some(failing) = &texts.failing {
-        data["failing"] = json!(failing);
+    let others = [("failing", &texts.failing), ("use", &texts.by_use)];
+    for (key, text) in others {
+        if let Some(text) = text {
+            data[key] = json!(text);
+        }
     }
     let config_map = json!({
         "apiVersion": "v1",

@@ -37,6 +37,7 @@ mod numbers;
 mod pack;
 pub mod plan;
 pub mod pod;
+pub mod pod_metrics;
 mod ports;
 mod quantity;
 pub mod ready;

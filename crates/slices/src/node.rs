@@ -137,6 +137,9 @@ impl Nodes {
     }
 }
 
+/// What endpoints count for where nothing else is known.
+const FULL_PERCENT: u16 = 100;
+
 /// What is measured of one Service: the capacity of zones with its shares instead of those of the nodes, and what the
 /// endpoints of zones count for.
 #[derive(Clone, Debug, PartialEq)]
@@ -145,19 +148,27 @@ pub struct MeasuredZones {
     zones: Capacity,
     /// For subsets: see [`Nodes::zones_counted`].
     zones_counted: Capacity,
-    /// Zones whose endpoints count for less than others, in percent.
-    percents: BTreeMap<Name, u8>,
+    /// What the endpoints of zones count for, in percent, where that is not 100.
+    percents: BTreeMap<Name, u16>,
 }
 
 impl MeasuredZones {
-    /// The same with zones whose endpoints count for so many percent.
+    /// The same with zones whose endpoints count for so many percent of what they count for otherwise.
     #[must_use]
-    pub fn counting(self, percents: impl Iterator<Item = (Name, u8)>) -> Self {
-        Self { percents: percents.filter(|(_, percent)| *percent < 100).collect(), ..self }
+    pub fn counting(mut self, percents: impl Iterator<Item = (Name, u16)>) -> Self {
+        for (zone, percent) in percents {
+            let known = self.percents.remove(&zone).unwrap_or(FULL_PERCENT);
+            let both = u32::from(known) * u32::from(percent) / u32::from(FULL_PERCENT);
+            let both = u16::try_from(both).unwrap_or(u16::MAX).max(1);
+            if both != FULL_PERCENT {
+                self.percents.insert(zone, both);
+            }
+        }
+        self
     }
 
-    /// The zones whose endpoints count for less than others, in percent.
-    pub fn percents(&self) -> &BTreeMap<Name, u8> {
+    /// What the endpoints of zones count for, in percent, where that is not 100.
+    pub fn percents(&self) -> &BTreeMap<Name, u16> {
         &self.percents
     }
 }

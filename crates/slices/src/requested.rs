@@ -31,7 +31,7 @@ use crate::guard;
 use crate::routing_keys::{is_misspelt, is_routing_key, meant_key};
 use crate::service::Service;
 use crate::settings::{Gate, Settings};
-use crate::weights::CPU_REQUEST;
+use crate::weights::{CPU_REQUEST, CPU_USE};
 
 /// The routing that a Service requests.
 #[derive(Clone)]
@@ -44,6 +44,8 @@ pub struct RequestedRouting {
     pub choice: Choice,
     /// What the shares of zones are to be taken from.
     pub demand: Demand,
+    /// What endpoints count for.
+    pub endpoint_weight: EndpointWeight,
     /// What happens with zones whose endpoints fail more often than others.
     pub failing_zones: FailingZones,
     /// Values that have no effect, and why.
@@ -107,6 +109,18 @@ pub enum Demand {
     Model,
     /// The connections that proxies count.
     Measured,
+}
+
+/// What endpoints count for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EndpointWeight {
+    /// All count the same.
+    #[default]
+    Equal,
+    /// Each counts for the CPU that its Pod requests.
+    CpuRequest,
+    /// Those of zones where they use more CPU than others count for less.
+    CpuUse,
 }
 
 /// What happens with zones whose endpoints fail more often than others.
@@ -283,13 +297,14 @@ pub fn requested_routing(service: &Service, settings: &Settings) -> RequestedRou
         reader.as_guarded(&mut request);
         reader.as_hints(&mut request);
     }
+    let mut endpoint_weight = EndpointWeight::default();
     let mut failing_zones = FailingZones::default();
     if !settings.upstream {
-        reader.endpoint_weight(&mut request);
+        endpoint_weight = reader.endpoint_weight(&mut request);
         failing_zones = reader.failing_zones(&request.choice);
     }
     let (Request { source, value, choice }, notes) = (request, reader.notes);
-    RequestedRouting { value, source, choice, demand, failing_zones, notes }
+    RequestedRouting { value, source, choice, demand, endpoint_weight, failing_zones, notes }
 }
 
 /// One key that requests routing.
@@ -482,17 +497,24 @@ impl RequestReader<'_> {
     }
 
     /// What endpoints count for. It is read once it is known what is written.
-    fn endpoint_weight(&mut self, request: &mut Request) {
-        let Some(value) = self.service.annotations.get(ENDPOINT_WEIGHT) else { return };
-        match (value, request.choice.weighted()) {
+    fn endpoint_weight(&mut self, request: &mut Request) -> EndpointWeight {
+        let asked = self.service.annotations.get(ENDPOINT_WEIGHT).unwrap_or_default();
+        match (asked, request.choice.weighted()) {
             ("equal" | "", _) => {}
-            (CPU_REQUEST, Some(weighted)) => request.choice = weighted,
-            (CPU_REQUEST, None) => self.note(ENDPOINT_WEIGHT, value, Reason::EndpointWeightUnused),
+            (CPU_REQUEST, Some(weighted)) => {
+                request.choice = weighted;
+                return EndpointWeight::CpuRequest;
+            }
+            (CPU_USE, Some(_)) => return EndpointWeight::CpuUse,
+            (CPU_REQUEST | CPU_USE, None) => {
+                self.note(ENDPOINT_WEIGHT, asked, Reason::EndpointWeightUnused);
+            }
             _ => {
-                let meant = closest(value, ["equal", CPU_REQUEST]).map(str::to_owned);
-                self.note_meant(ENDPOINT_WEIGHT, value, Reason::EndpointWeightUnknown, meant);
+                let meant = closest(asked, ["equal", CPU_REQUEST, CPU_USE]).map(str::to_owned);
+                self.note_meant(ENDPOINT_WEIGHT, asked, Reason::EndpointWeightUnknown, meant);
             }
         }
+        EndpointWeight::Equal
     }
 
     /// What happens with failing zones. It is read once it is known what is written; a default that has no effect is not

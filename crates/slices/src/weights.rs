@@ -12,7 +12,9 @@
 //! zone shares say which zone, and no proxy is told more.
 //!
 //! Likewise, the endpoints of a zone that fails count for a part of what they would count for otherwise, where a Service asks for
-//! that (`zonewise.dev/failing-zones: spill`): then the zone takes less, and more of it spills over to other zones.
+//! that (`zonewise.dev/failing-zones: spill`): then the zone takes less, and more of it spills over to other zones. And where it asks
+//! that endpoints count by the CPU that they use (`zonewise.dev/endpoint-weight: cpu-use`), those of a zone count for more or for
+//! less.
 //!
 //! An endpoint without a request counts as much as the median of those that have one. So a Pod that was
 //! forgotten is neither spared nor flooded. If none has a request, all count the same.
@@ -32,6 +34,9 @@ use crate::service::Service;
 
 /// The value of the annotation with which endpoints count for the CPU that their Pods request.
 pub const CPU_REQUEST: &str = "cpu-request";
+
+/// The value of the annotation with which endpoints of a zone count for less where they use more CPU than others.
+pub const CPU_USE: &str = "cpu-use";
 
 /// What the endpoints of a Service count for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,9 +93,9 @@ pub(crate) fn by_request(desired: &Desired<'_>, capacity: &Capacity) -> Option<S
 
 /// The same situation with the endpoints of some zones counting for so many percent. All numbers of endpoints are a
 /// hundred times as large then: heuristics look at their proportions.
-pub(crate) fn in_part(situation: &Situation, percents: &BTreeMap<Name, u8>) -> Option<Situation> {
-    let lowered = situation.names.iter().any(|name| percents.contains_key(&**name));
-    if !lowered {
+pub(crate) fn in_part(situation: &Situation, percents: &BTreeMap<Name, u16>) -> Option<Situation> {
+    let differs = situation.names.iter().any(|name| percents.contains_key(&**name));
+    if !differs {
         return None;
     }
     let percent = |name: &str| u64::from(percents.get(name).copied().unwrap_or(100));

@@ -93,6 +93,7 @@ const KINDS: &[Kind] = &[
     ),
     namespaced("ZoneAllocation", "/apis/zonewise.dev/v1alpha1", "zoneallocations"),
     cluster_scoped("ZoneEvacuation", "/apis/zonewise.dev/v1alpha1", "zoneevacuations"),
+    namespaced("PodMetrics", "/apis/metrics.k8s.io/v1beta1", "pods"),
     cluster_scoped("ClusterRole", RBAC, "clusterroles"),
     cluster_scoped("ClusterRoleBinding", RBAC, "clusterrolebindings"),
 ];

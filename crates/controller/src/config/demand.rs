@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use zonewise_cluster::prometheus::Server;
 use zonewise_common::duration::ConfigDuration;
+use zonewise_demand::cpu_use::Pace;
 use zonewise_demand::queries::{Preset, Queries};
 use zonewise_slices::requested::{Demand, FailingZones};
 
@@ -34,6 +35,8 @@ pub struct DemandFile {
     pub default: Option<DefaultDemand>,
     /// What happens with zones whose endpoints fail, of Services without the annotation: `ignore` or `spill`.
     pub failing_zones: Option<DefaultFailingZones>,
+    /// Whether the metrics API is asked for the CPU that Pods use, of Services whose endpoints count by that.
+    pub pod_metrics: Option<bool>,
     /// A file with a token for the audience `zonewise-demand`, with which proxies are asked.
     pub token_file: Option<PathBuf>,
     /// The Prometheus that is asked.
@@ -109,6 +112,10 @@ impl From<DefaultFailingZones> for FailingZones {
 pub struct DemandConfig {
     /// Who measures it.
     pub source: Source,
+    /// Whether the metrics API is asked for the CPU that Pods use.
+    pub pod_metrics: bool,
+    /// How often it is asked, and how fast zones come to count for more or less by that.
+    pub use_pace: Pace,
     /// A file with the token with which proxies are asked.
     pub token_file: PathBuf,
     /// The Prometheus that is asked, if that is the source.
@@ -141,10 +148,19 @@ impl Default for PrometheusConfig {
     }
 }
 
+impl DemandConfig {
+    /// Whether the leader asks for anything, and stores what decisions used.
+    pub fn is_on(&self) -> bool {
+        self.source != Source::None || self.pod_metrics
+    }
+}
+
 impl Default for DemandConfig {
     fn default() -> Self {
         Self {
             source: Source::None,
+            pod_metrics: false,
+            use_pace: Pace::USUAL,
             token_file: TOKEN_FILE.into(),
             prometheus: PrometheusConfig::default(),
             period: Duration::from_secs(15),
@@ -215,6 +231,7 @@ impl DemandFile {
             source: flags.source.or(self.source),
             default: flags.default.or(self.default),
             failing_zones: flags.failing_zones.or(self.failing_zones),
+            pod_metrics: flags.pod_metrics.or(self.pod_metrics),
             token_file: flags.token_file.or(self.token_file),
             prometheus: flags.prometheus.or(self.prometheus),
         }
@@ -232,6 +249,12 @@ impl DemandFile {
             (_, Some(Compat::Upstream)) => Some("`compat: upstream` decides by CPU alone"),
             _ => None,
         };
+        let pod_metrics = self.pod_metrics.unwrap_or_default();
+        if let Some(obstacle) = obstacle.filter(|_| pod_metrics) {
+            return Err(ConfigError::Settings(format!(
+                "{obstacle}; leave out `demand.podMetrics`"
+            )));
+        }
         if let Some(obstacle) = obstacle.filter(|_| source != Source::None) {
             return Err(ConfigError::Settings(format!("{obstacle}; leave out `demand.source`")));
         }
@@ -246,6 +269,6 @@ impl DemandFile {
             Source::Prometheus => self.prometheus.unwrap_or_default().resolve()?,
             Source::None | Source::Proxies => usual.prometheus,
         };
-        Ok(DemandConfig { source, token_file, prometheus, ..usual })
+        Ok(DemandConfig { source, pod_metrics, token_file, prometheus, ..usual })
     }
 }

@@ -10,16 +10,23 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use zonewise_cluster::lease::Leadership;
 use zonewise_cluster::watch::Backoff;
-use zonewise_common::name::{Key, Name};
+use zonewise_common::name::{Key, Keyed, Name};
+use zonewise_demand::Millis;
+use zonewise_demand::cpu_use::Endpoint;
 use zonewise_inventory::demand::{self as stored, StoredDemand, StoredDemandError};
 use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
+use zonewise_inventory::index::Index;
 use zonewise_slices::node::Nodes;
+use zonewise_slices::pod::Pod;
 use zonewise_slices::ready::ReadyEndpoints;
-use zonewise_slices::requested::{self, RequestedRouting, requested_routing};
+use zonewise_slices::requested::{self, EndpointWeight, RequestedRouting, requested_routing};
+use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 
 use super::ask::Target;
 use super::collect::Collector;
+use super::cpu_use;
+use super::pod_metrics::WantedPods;
 use super::storing::{Occasion, Stored};
 use super::{Changed, Demand};
 use crate::config::{DemandConfig, Source};
@@ -43,7 +50,7 @@ pub(crate) struct Lead<'a, L> {
 impl<L: IndexListener> Lead<'_, L> {
     /// Goes on with what the last leader has stored, before the first plan is made: another would shift traffic.
     pub(crate) async fn restore(&self) {
-        if self.config.source == Source::None {
+        if !self.config.is_on() {
             return;
         }
         let late = || format!("it cannot be read within {} s", RESTORE_LIMIT.as_secs());
@@ -78,9 +85,10 @@ impl<L: IndexListener> Lead<'_, L> {
         nodes: &watch::Sender<Arc<Nodes>>,
         changed: impl Fn(Cause, Vec<Key>),
     ) {
-        let decide = self.decide(nodes, changed);
+        let decide = async { tokio::join!(self.decide(nodes, changed), self.read_use()) };
         match self.config.source {
-            Source::None => std::future::pending().await,
+            Source::None if !self.config.is_on() => std::future::pending().await,
+            Source::None => drop(decide.await),
             Source::Proxies => {
                 let DemandConfig { period, token_file, .. } = self.config.clone();
                 let answers = Arc::clone(&self.demand.proxies);
@@ -113,14 +121,19 @@ impl<L: IndexListener> Lead<'_, L> {
         loop {
             sleep(self.config.period).await;
             let nodes = Arc::clone(&nodes.borrow());
-            let Asking { measured, spilling } = self.asking_services();
+            let Asking { measured, spilling, by_use } = self.asking_services();
             let endpoints = |service: &Key| self.endpoints(service);
-            let Changed { shares, told } = self.demand.decide(&nodes, &measured, &endpoints);
+            if self.config.source != Source::None {
+                let Changed { shares, told } = self.demand.decide(&nodes, &measured, &endpoints);
+                changed(Cause::Demand, shares);
+                changed(Cause::Conditions, told);
+                changed(Cause::FailingZones, self.demand.decide_failing(spilling, &endpoints));
+                changed(Cause::Conditions, self.demand.changes_of_unwatched());
+                self.demand.tell();
+            }
+            let Changed { shares, told } = self.decide_use(&nodes, &by_use);
             changed(Cause::Demand, shares);
             changed(Cause::Conditions, told);
-            changed(Cause::FailingZones, self.demand.decide_failing(spilling, &endpoints));
-            changed(Cause::Conditions, self.demand.changes_of_unwatched());
-            self.demand.tell();
             self.store(Occasion::Decided { period: self.config.write_period }).await;
         }
     }
@@ -132,21 +145,71 @@ impl<L: IndexListener> Lead<'_, L> {
         ready.by_zone()
     }
 
+    /// Asks the metrics API for the Pods of Services whose endpoints count by use, until the future is dropped.
+    async fn read_use(&self) {
+        let Some(by_use) = &self.demand.by_use else { return };
+        let period = Duration::from_millis(self.config.use_pace.step);
+        let wanted = || {
+            let index = self.watched.index();
+            let mut wanted = WantedPods::new();
+            for service in self.asking_services_of(&index).by_use {
+                let pods = index.pods_of(&service).into_iter().filter(|pod| is_ready(pod));
+                let of_namespace = wanted.entry(Name::clone(&service.namespace)).or_default();
+                of_namespace.extend(pods.map(|pod| Name::clone(&pod.name)));
+            }
+            wanted.retain(|_, pods| !pods.is_empty());
+            wanted
+        };
+        by_use.feed.collect(self.client, period, wanted).await;
+    }
+
+    /// Decides what zones count for by use. Returns the Services for which something has changed.
+    fn decide_use(&self, nodes: &Nodes, services: &[Arc<Service>]) -> Changed {
+        let Some(by_use) = &self.demand.by_use else { return Changed::default() };
+        let index = self.watched.index();
+        let asking = |service: &Arc<Service>| {
+            let pods = index.pods_of(service);
+            let endpoints = pods.iter().filter(|pod| is_ready(pod)).filter_map(|pod| {
+                let node = nodes.by_name.get(pod.node.as_deref()?)?;
+                Some(Endpoint {
+                    zone: node.zone.clone()?,
+                    ready_since: pod.ready_since.map_or(0, milliseconds),
+                    node_milli: node.cpu_milli,
+                    known: by_use.feed.of(&pod.key()),
+                })
+            });
+            let key = Keyed::key(&**service);
+            let emptied = nodes.evacuations.zones().map(|(zone, _)| Name::clone(zone));
+            let held = emptied.chain(self.demand.lowered_zones(&key)).collect();
+            cpu_use::Asking { service: key, endpoints: endpoints.collect(), held }
+        };
+        let asking: Vec<_> = services.iter().map(asking).collect();
+        drop(index);
+        by_use.decide(&asking, self.config.use_pace)
+    }
+
     /// Stores what was decided since the last write, so that the next leader goes on there. To be called once, when this
     /// process does not lead any more.
     pub(crate) async fn finish(&self) {
-        if self.config.source != Source::None {
+        if self.config.is_on() {
             self.store(Occasion::Ending).await;
         }
     }
 
     /// The Services that ask for something that is measured.
     fn asking_services(&self) -> Asking {
+        self.asking_services_of(&self.watched.index())
+    }
+
+    fn asking_services_of(&self, index: &Index) -> Asking {
         let settings = Arc::clone(&self.settings.borrow());
         let mut asking = Asking::default();
-        for service in self.watched.index().services() {
-            let RequestedRouting { demand, failing_zones, .. } =
+        for service in index.services() {
+            let RequestedRouting { demand, endpoint_weight, failing_zones, .. } =
                 requested_routing(service, &settings);
+            if endpoint_weight == EndpointWeight::CpuUse && self.config.pod_metrics {
+                asking.by_use.push(Arc::clone(service));
+            }
             if demand == requested::Demand::Measured {
                 asking.measured.push(service.key());
             }
@@ -184,4 +247,16 @@ struct Asking {
     measured: Vec<String>,
     /// For failing zones to count for less.
     spilling: BTreeSet<Key>,
+    /// For endpoints to count by the CPU that they use, where that is read.
+    by_use: Vec<Arc<Service>>,
+}
+
+/// Whether a Pod is a ready endpoint.
+fn is_ready(pod: &Pod) -> bool {
+    pod.ready && !pod.terminating && pod.is_considered()
+}
+
+/// A time in seconds since 1970, in milliseconds.
+fn milliseconds(seconds: i64) -> Millis {
+    Millis::try_from(seconds).unwrap_or_default().saturating_mul(1000)
 }

@@ -10,12 +10,15 @@
 //! Both sources are a [`Measuring`], and all arithmetic is in `zonewise_demand`. Only the leader asks and decides. What
 //! cannot be collected is left out: figures fade to the model then, and nothing else is harmed. The same answers of proxies
 //! say which connections fail: while a zone is being emptied, of all Services with endpoints in that zone; and of Services whose
-//! failing zones are to count for less ([`failing`]).
+//! failing zones are to count for less ([`failing`]). The metrics API says what the Pods of Services use whose endpoints are to
+//! count by that ([`cpu_use`]).
 
 mod ask;
 mod collect;
+mod cpu_use;
 mod failing;
 mod lead;
+mod pod_metrics;
 mod prometheus;
 mod proxies;
 mod storing;
@@ -29,6 +32,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use zonewise_common::clock;
 use zonewise_common::name::{Key, Name};
+use zonewise_demand::cpu_use::MIN_BYTES;
 use zonewise_demand::failures::Failures;
 use zonewise_demand::load::{Load, load};
 use zonewise_demand::notes::Notes;
@@ -37,12 +41,13 @@ use zonewise_demand::state::State;
 use zonewise_demand::{Figures, Millis};
 use zonewise_inventory::demand::{StoredDemand, StoredTexts};
 use zonewise_slices::node::{MeasuredZones, Node, Nodes};
-use zonewise_slices::requested::{self, RequestedRouting};
+use zonewise_slices::requested::{self, EndpointWeight, RequestedRouting};
 use zonewise_telemetry::metrics::{Counter, Family, Kind, MetricError, Registry};
 use zonewise_topology::reason::Code;
 
-use crate::config::Source;
+use crate::config::{DemandConfig, Source};
 use crate::status::Measured;
+use cpu_use::UseWeights;
 use failing::FailingZones;
 pub(crate) use lead::Lead;
 use prometheus::PrometheusRates;
@@ -74,6 +79,8 @@ pub(crate) struct Demand {
     loads: Mutex<Vec<ServiceLoad>>,
     watch: Mutex<Watch>,
     failing: FailingZones,
+    /// `None` where nobody reads what Pods use.
+    by_use: Option<UseWeights>,
 }
 
 /// The Services whose failed connections are watched, and what is known of them.
@@ -92,6 +99,7 @@ struct Watch {
 const FAILURES_FRESH: Duration = Duration::from_secs(2);
 
 /// The Services for which a decision has changed something.
+#[derive(Default)]
 struct Changed {
     /// Their shares.
     shares: Vec<Key>,
@@ -115,12 +123,18 @@ type Requests = Family<Counter, 1>;
 
 const SUCCESS: &str = "success";
 
+/// What all texts may have together: a ConfigMap has 1 MiB at most.
+const MOST_BYTES: usize = 1020 << 10;
+
 fn now() -> Millis {
     Millis::try_from(clock::now().as_millisecond()).unwrap_or_default()
 }
 
 impl Demand {
-    pub(crate) fn new(registry: &Registry, source: Source) -> Result<Arc<Self>, MetricError> {
+    pub(crate) fn new(
+        registry: &Registry,
+        config: &DemandConfig,
+    ) -> Result<Arc<Self>, MetricError> {
         let requests = registry.counter(
             "zonewise_demand_requests_total",
             "Requests for counts to proxies or to Prometheus, by result",
@@ -133,7 +147,7 @@ impl Demand {
         let demand = Arc::new(Self {
             proxies: Arc::new(ProxyCounts::new(requests.clone())),
             prometheus: Arc::new(PrometheusRates::new(requests)),
-            source,
+            source: config.source,
             state: Mutex::default(),
             notes: Mutex::default(),
             told: Mutex::default(),
@@ -141,6 +155,7 @@ impl Demand {
             loads: Mutex::default(),
             watch: Mutex::default(),
             failing: FailingZones::default(),
+            by_use: config.pod_metrics.then(|| UseWeights::new(registry)).transpose()?,
         });
         demand.register(registry)?;
         Ok(demand)
@@ -172,6 +187,7 @@ impl Demand {
         )?;
         self.register_loads(registry)?;
         self.register_failing(registry)?;
+        self.register_use(registry)?;
         let demand = Arc::clone(self);
         registry.collect(
             "zonewise_demand_age_seconds",
@@ -239,6 +255,24 @@ impl Demand {
         )
     }
 
+    fn register_use(self: &Arc<Self>, registry: &Registry) -> Result<(), MetricError> {
+        if self.by_use.is_none() {
+            return Ok(());
+        }
+        let demand = Arc::clone(self);
+        registry.collect(
+            "zonewise_endpoint_use_percent",
+            "How many percent the endpoints of a zone count for by the CPU that they use; of Services with endpoint-weight cpu-use",
+            Kind::Gauge,
+            ["namespace", "service", "zone"],
+            move |samples| {
+                if let Some(by_use) = &demand.by_use {
+                    by_use.each(|labels, percent| samples.push(labels, percent.into()));
+                }
+            },
+        )
+    }
+
     fn measuring(&self) -> &dyn Measuring {
         match self.source {
             Source::Prometheus => &*self.prometheus,
@@ -259,17 +293,31 @@ impl Demand {
             requested::Demand::Model => None,
             requested::Demand::Measured => self.measured(&service, nodes),
         };
-        let percents = match asked.failing_zones {
+        let failing = match asked.failing_zones {
             requested::FailingZones::Ignore => None,
             requested::FailingZones::Spill => self.failing.percents(&service),
         };
-        match (shares, percents) {
-            (shares, None) => shares,
-            (shares, Some(percents)) => {
-                let zones = shares.unwrap_or_else(|| nodes.measured(|_| None));
-                Some(zones.counting(percents.into_iter()))
-            }
+        let by_use = match asked.endpoint_weight {
+            EndpointWeight::Equal | EndpointWeight::CpuRequest => None,
+            EndpointWeight::CpuUse => self.use_percents(&service),
+        };
+        if failing.is_none() && by_use.is_none() {
+            return shares;
         }
+        let zones = shares.unwrap_or_else(|| nodes.measured(|_| None));
+        let failing = failing.into_iter().flatten();
+        let failing = failing.map(|(zone, percent)| (zone, u16::from(percent)));
+        Some(zones.counting(failing).counting(by_use.into_iter().flatten()))
+    }
+
+    /// The zones that count for less for a Service because they fail.
+    fn lowered_zones(&self, (namespace, name): &Key) -> Vec<Name> {
+        let lowered = self.failing.percents(&format!("{namespace}/{name}"));
+        lowered.into_iter().flatten().map(|(zone, _)| zone).collect()
+    }
+
+    fn use_percents(&self, service: &str) -> Option<Vec<(Name, u16)>> {
+        self.by_use.as_ref()?.percents(service)
     }
 
     fn measured(&self, service: &str, nodes: &Nodes) -> Option<MeasuredZones> {
@@ -279,7 +327,18 @@ impl Demand {
     }
 
     /// Goes on with what the leader before has stored. What was measured stays so, if too many Services ask for it.
-    fn restore(&self, StoredDemand { state, failing, failing_error, notes }: StoredDemand) {
+    fn restore(&self, stored: StoredDemand) {
+        let StoredDemand { state, failing, failing_error, by_use, notes } = stored;
+        match (&self.by_use, by_use) {
+            (Some(known), Some(Ok(by_use))) => known.restore(by_use),
+            (Some(_), Some(Err(error))) => {
+                tracing::warn!(%error, "what is stored of the CPU use of endpoints is not used: it is found out anew");
+            }
+            (None, _) | (_, None) => {}
+        }
+        if self.source == Source::None {
+            return;
+        }
         if let Some(error) = failing_error {
             tracing::warn!(%error, "what is stored of failing zones is not used: it is found out anew");
         }
@@ -306,6 +365,18 @@ impl Demand {
             }
             (requested::Demand::Measured, Source::Proxies | Source::Prometheus) => {
                 let told = self.told.lock().of(&format!("{namespace}/{name}"));
+                told.map_or(Measured::Unknown, Measured::Known)
+            }
+        }
+    }
+
+    /// What the condition of a Service that asks for this weight of endpoints says of it.
+    pub(crate) fn told_of_use(&self, (namespace, name): &Key, asked: EndpointWeight) -> Measured {
+        match (asked, &self.by_use) {
+            (EndpointWeight::Equal | EndpointWeight::CpuRequest, _) => Measured::NotAsked,
+            (EndpointWeight::CpuUse, None) => Measured::Known(Code::UseNotCollected),
+            (EndpointWeight::CpuUse, Some(by_use)) => {
+                let told = by_use.told(&format!("{namespace}/{name}"));
                 told.map_or(Measured::Unknown, Measured::Known)
             }
         }
@@ -417,7 +488,10 @@ impl Demand {
         let mut notes = self.notes.lock().clone();
         notes.not_stored = not_stored;
         let (failing, text) = (self.failing.encoded(), notes.encode(now()));
-        (notes, StoredTexts { state, failing, notes: text })
+        let others = state.len() + failing.as_ref().map_or(0, String::len) + text.len();
+        let room = MOST_BYTES.saturating_sub(others).max(MIN_BYTES);
+        let by_use = self.by_use.as_ref().and_then(|by_use| by_use.encoded(room));
+        (notes, StoredTexts { state, failing, by_use, notes: text })
     }
 
     /// Says in the log what gives no figures.
@@ -445,7 +519,8 @@ mod tests {
 
     #[test]
     fn services_beyond_those_that_can_be_watched_are_known_until_there_is_room() {
-        let demand = Demand::new(&Registry::default(), Source::Proxies).unwrap();
+        let config = DemandConfig { source: Source::Proxies, ..DemandConfig::default() };
+        let demand = Demand::new(&Registry::default(), &config).unwrap();
         let service =
             |number: usize| -> Key { ("shop".into(), format!("s{number:05}").as_str().into()) };
         let watch = |services: std::ops::Range<usize>| {

@@ -76,7 +76,8 @@ impl Stored {
     /// Whether this is stored already. What notes say besides changes only if what is in force does, but for who is left out.
     fn has(&self, writing: &Writing) -> bool {
         let (known, texts) = (&self.texts, &writing.texts);
-        (&known.state, &known.failing) == (&texts.state, &texts.failing)
+        (&known.state, &known.failing, &known.by_use)
+            == (&texts.state, &texts.failing, &texts.by_use)
             && self.left_out == writing.left_out
     }
 }
@@ -88,8 +89,12 @@ mod tests {
 
     /// What is encoded after a decision: the notes change all the time.
     fn encoded(state: u64, notes: u64) -> (Notes, StoredTexts) {
-        let texts =
-            StoredTexts { state: state.to_string(), notes: notes.to_string(), failing: None };
+        let texts = StoredTexts {
+            state: state.to_string(),
+            notes: notes.to_string(),
+            failing: None,
+            by_use: None,
+        };
         (Notes::default(), texts)
     }
 

@@ -27,7 +27,7 @@ use super::keeper::Reservation;
 use super::{Allocations, IN_FORCE_AFTER, Policy, QuotaHolder};
 use crate::progress::Progress;
 use crate::queue::Causes;
-use crate::status::{self, Standing};
+use crate::status::{self, Figure, Standing};
 use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
 
 /// So many touches in a row may leave slices without their hints before an event says so: the API server learns of an
@@ -417,10 +417,10 @@ impl<L: IndexListener> Syncer<L> {
         let mut conditions = status::conditions(requested, plan, &before, now);
         conditions.extend(status::enforced_condition(standing, &before, now));
         let measured = self.demand.told(key, requested.demand);
-        conditions.extend(status::measured_condition(measured, &before, now));
+        conditions.extend(status::measured_condition(Figure::Demand, measured, &before, now));
         let ignored = status::ignored_event(&conditions, &before);
         let enforced = status::enforced_event(&conditions, &before);
-        let measured = status::measured_event(&conditions, &before);
+        let measured = status::measured_events(&conditions, &before);
         self.write_conditions(key, service, conditions, progress).await?;
         self.emit(service, ignored.into_iter().chain(enforced).chain(measured).collect());
         Ok(())

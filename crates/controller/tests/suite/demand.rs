@@ -16,7 +16,7 @@ use zonewise_common::proxy_report::{DemandServer, ProxyReport};
 use zonewise_controller::config::{Config, DemandConfig, Source};
 use zonewise_demand::report::{Counts, Report, VERSION};
 use zonewise_demand::state::{self, State};
-use zonewise_demand::{health, notes};
+use zonewise_demand::{cpu_use, health, notes};
 use zonewise_inventory::demand::{self as stored, StoredTexts};
 use zonewise_telemetry::server::{self, Page, PageRequest, Protection, Server};
 use zonewise_telemetry::tls::{Certificate, Tls};
@@ -517,6 +517,7 @@ async fn what_is_stored_fits_into_a_config_map_however_much_it_is() {
     let texts = |more: usize| StoredTexts {
         state: "s".repeat(state::MAX_BYTES),
         failing: Some("f".repeat(health::MAX_BYTES)),
+        by_use: Some("u".repeat(cpu_use::MIN_BYTES)),
         notes: "n".repeat(notes::MAX_BYTES + more),
     };
     stored::write(&client, &texts(0)).await.unwrap();

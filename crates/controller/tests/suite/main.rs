@@ -5,6 +5,7 @@ mod access;
 mod alerts;
 mod autoscaling;
 mod common;
+mod cpu_use;
 mod demand;
 mod differential;
 mod evacuation;

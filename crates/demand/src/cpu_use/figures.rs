@@ -93,7 +93,7 @@ impl Endpoint {
         if !possible {
             return Worth::Nonsense;
         }
-        if seconds(told.at, now) > (WINDOWS * window).max(NOT_OLD) {
+        if seconds(told.at, now) > (WINDOWS * window).max(pace.old as f64 / 1000.0) {
             return Worth::Old;
         }
         let began = told.at.saturating_sub(told.window);

@@ -30,6 +30,7 @@
 //! **State is data.** All of it is in [`InForce`], so that a new leader goes on where the last one stopped.
 
 mod figures;
+mod reasons;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,11 +80,14 @@ pub struct Pace {
     pub hold: Millis,
     /// How long after a change it takes until all connections follow it.
     pub settle: Millis,
+    /// The least age of an old figure.
+    pub old: Millis,
 }
 
 impl Pace {
     /// That of the product.
-    pub const USUAL: Self = Self { step: 60_000, hold: 120_000, settle: 10_000 };
+    pub const USUAL: Self =
+        Self { step: 60_000, hold: 120_000, settle: 10_000, old: (NOT_OLD * 1000.0) as Millis };
 }
 
 impl Default for Pace {

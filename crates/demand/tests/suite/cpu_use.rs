@@ -73,7 +73,8 @@ fn pairs(known: [Known; 3]) -> Vec<Endpoint> {
 
 #[test]
 fn a_step_goes_half_of_the_way_where_zones_differ() {
-    let rows: [(&str, [u64; 3], [u16; 3], [Standing; 3]); 8] = [
+    type Row = (&'static str, [u64; 3], [u16; 3], [Standing; 3]);
+    let rows: [Row; 8] = [
         ("all the same", [300, 300, 300], [100, 100, 100], [ByUse; 3]),
         ("nearly", [310, 300, 305], [100, 100, 100], [ByUse; 3]),
         // The mean is 400.
@@ -126,37 +127,25 @@ fn there_is_one_step_in_a_minute_and_only_by_figures_from_after_the_last_one() {
 
 #[test]
 fn a_zone_without_good_figures_goes_back_step_by_step_and_says_why() {
-    let now_of = |known: fn(Millis) -> Known| known;
-    let rows: [(&str, fn(Millis) -> Known, Standing); 9] = [
-        ("no figures", now_of(|_| Known::Nothing), Missing),
-        ("nonsense", now_of(|_| Known::Nonsense), Nonsense),
-        ("more than twice its node", now_of(|now| fresh(8001, now)), Nonsense),
+    type Row = (&'static str, fn(Millis) -> Known, Standing);
+    let rows: [Row; 9] = [
+        ("no figures", |_| Known::Nothing, Missing),
+        ("nonsense", |_| Known::Nonsense, Nonsense),
+        ("more than twice its node", |now| fresh(8001, now), Nonsense),
         (
             "from the future",
-            now_of(|now| Known::Use(PodUse { milli: 1, at: now + 61_000, window: 20_000 })),
+            |now| Known::Use(PodUse { milli: 1, at: now + 61_000, window: 20_000 }),
             Nonsense,
         ),
-        (
-            "about no time",
-            now_of(|now| Known::Use(PodUse { milli: 1, at: now, window: 0 })),
-            Nonsense,
-        ),
-        (
-            "about an age",
-            now_of(|now| Known::Use(PodUse { milli: 1, at: now, window: 600_001 })),
-            Nonsense,
-        ),
-        (
-            "old",
-            now_of(|now| Known::Use(PodUse { milli: 1, at: now - 181_000, window: 20_000 })),
-            Old,
-        ),
+        ("about no time", |now| Known::Use(PodUse { milli: 1, at: now, window: 0 }), Nonsense),
+        ("about an age", |now| Known::Use(PodUse { milli: 1, at: now, window: 600_001 }), Nonsense),
+        ("old", |now| Known::Use(PodUse { milli: 1, at: now - 181_000, window: 20_000 }), Old),
         (
             "older than three windows",
-            now_of(|now| Known::Use(PodUse { milli: 1, at: now - 301_000, window: 100_000 })),
+            |now| Known::Use(PodUse { milli: 1, at: now - 301_000, window: 100_000 }),
             Old,
         ),
-        ("from 1970", now_of(|_| Known::Use(PodUse { milli: 1, at: 0, window: 1 })), Old),
+        ("from 1970", |_| Known::Use(PodUse { milli: 1, at: 0, window: 1 }), Old),
     ];
     for (name, known, standing) in rows {
         let mut course = Course::new();

@@ -289,7 +289,8 @@ fn what_chance_adds_to_figures_moves_little() {
 
 #[test]
 fn a_load_that_jumps_and_swings_moves_nothing_that_is_balanced() {
-    let loads: [(&str, fn(u64) -> f64); 3] = [
+    type Load = fn(u64) -> f64;
+    let loads: [(&str, Load); 3] = [
         ("jumps", |second| if second < 3600 { 300.0 } else { 1200.0 }),
         ("falls", |second| if second < 3600 { 1200.0 } else { 100.0 }),
         ("swings", |second| 400.0 + 200.0 * (second as f64 / 60.0).sin()),

@@ -17,6 +17,7 @@ use zonewise_slices::labels::Labels;
 use zonewise_slices::pod::Pod;
 use zonewise_topology::capacity::Capacity;
 
+use crate::cpu_use::{self, StoredUse};
 use crate::failing::{self, FailingZone};
 
 /// Where facts come from.
@@ -267,7 +268,11 @@ impl StoredDemand {
         match &self.all {
             ReadDemand::Nothing | ReadDemand::Hidden => None,
             ReadDemand::Damaged(why) => Some(why.clone()),
-            ReadDemand::Read(all) => all.failing_error.as_ref().map(ToString::to_string),
+            ReadDemand::Read(all) => {
+                let failing = all.failing_error.as_ref().map(ToString::to_string);
+                let by_use = all.by_use.as_ref().and_then(|read| read.as_ref().err());
+                failing.or_else(|| by_use.map(ToString::to_string))
+            }
         }
     }
 
@@ -281,7 +286,11 @@ impl StoredDemand {
 
     /// Whether it is known which zones count for less because they fail.
     pub(crate) fn is_failing_known(&self) -> bool {
-        self.is_known() && self.damage().is_none()
+        match &self.all {
+            ReadDemand::Nothing => true,
+            ReadDemand::Read(all) => all.failing_error.is_none(),
+            ReadDemand::Damaged(_) | ReadDemand::Hidden => false,
+        }
     }
 
     /// How many Services have measured shares in force.
@@ -303,12 +312,44 @@ impl StoredDemand {
     pub(crate) fn has_shares_of(&self, other: &Self) -> bool {
         self.shares == other.shares
             && failing::have_same_percents(&self.failing, &other.failing)
+            && self.use_percents() == other.use_percents()
             && self.is_known() == other.is_known()
     }
 
     /// The shares of a Service.
     pub(crate) fn of_service(&self, service: &Key) -> Option<Arc<ZoneDemand>> {
         self.shares.get(service).cloned()
+    }
+
+    /// What is stored of the CPU that endpoints use.
+    pub(crate) fn by_use(&self) -> StoredUse<'_> {
+        match &self.all {
+            ReadDemand::Nothing => StoredUse::Nothing,
+            ReadDemand::Damaged(_) | ReadDemand::Hidden => StoredUse::Unknown,
+            ReadDemand::Read(all) => match &all.by_use {
+                None => StoredUse::Nothing,
+                Some(Ok(state)) => StoredUse::Known(state),
+                Some(Err(_)) => StoredUse::Unknown,
+            },
+        }
+    }
+
+    /// What the zones of a Service count for by the CPU that their endpoints use, in percent, where that is not 100.
+    pub(crate) fn use_percents_of(&self, service: &str) -> Vec<(Name, u16)> {
+        match self.by_use() {
+            StoredUse::Known(state) => cpu_use::weighted(state.of(service)),
+            StoredUse::Nothing | StoredUse::Unknown => Vec::new(),
+        }
+    }
+
+    fn use_percents(&self) -> Vec<(&Name, Vec<(Name, u16)>)> {
+        match self.by_use() {
+            StoredUse::Known(state) => {
+                let all = state.services();
+                all.map(|(name, in_force)| (name, cpu_use::weighted(Some(in_force)))).collect()
+            }
+            StoredUse::Nothing | StoredUse::Unknown => Vec::new(),
+        }
     }
 
     /// The zones that count for less for a Service, because they fail.

@@ -93,12 +93,32 @@ fn ignored(note: &Note) -> Vec<String> {
     let word = match note.reason {
         Code::ZoneBeingEmptied => "emptying",
         Code::ZoneFailing => "spilling",
+        Code::UseWeighted | Code::UseLimited | Code::UseHeld => "weighted",
+        code if is_about_use(code) => "unweighted",
         _ => "ignored",
     };
     let word = paint(WARN, word);
     let line = format!("{word}: {key} = {value}: {} ({})", clean(&note.sentence), note.reason);
     let commands = note.commands.iter().map(|command| format!("    {}", clean(command)));
     std::iter::once(line).chain(commands).collect()
+}
+
+/// Whether it says why endpoints do not count by the CPU that they use.
+fn is_about_use(code: Code) -> bool {
+    matches!(
+        code,
+        Code::UseNotCollected
+            | Code::UseNotMeasured
+            | Code::UseTooOld
+            | Code::UseImplausible
+            | Code::UseTooSmall
+            | Code::UseOfOneZone
+            | Code::PodMetricsMissing
+            | Code::PodMetricsForbidden
+            | Code::PodMetricsUnavailable
+            | Code::PodMetricsTooLarge
+            | Code::PodMetricsNonsense
+    )
 }
 
 fn settling(settling: &Settling) -> String {

@@ -4,6 +4,7 @@
 mod agreement;
 mod check;
 mod common;
+mod cpu_use;
 mod demand;
 mod failing;
 mod input;

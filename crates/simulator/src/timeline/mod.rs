@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use zonewise_common::name::Name;
-use zonewise_slices::requested::{Choice, Demand, FailingZones, RequestedRouting};
+use zonewise_slices::requested::{Choice, Demand, EndpointWeight, FailingZones, RequestedRouting};
 use zonewise_slices::settings::Settings;
 use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::heuristics::auto::Auto;
@@ -111,6 +111,7 @@ impl Subject {
             source: "the simulator",
             choice,
             demand: Demand::Model,
+            endpoint_weight: EndpointWeight::Equal,
             failing_zones: FailingZones::Ignore,
             notes: Vec::new(),
         };

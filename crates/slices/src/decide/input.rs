@@ -35,7 +35,8 @@ pub(crate) struct HeuristicInput<'a> {
     pub(super) situation: Situation,
     /// The same with endpoints that count for the CPU that their Pods request; `None` where all count the same.
     pub(super) weighted: Option<Situation>,
-    /// The same with zones whose endpoints count in part, because they fail; `None` where all count in full.
+    /// The same with zones whose endpoints count in part, because they fail, or by the CPU that they use; `None` where all
+    /// count in full.
     in_part: Option<Situation>,
     desired: &'a Desired<'a>,
     stored: &'a Stored<'a>,

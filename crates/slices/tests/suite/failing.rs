@@ -68,6 +68,25 @@ fn percentages_go_together_with_what_pods_request_and_with_measured_demand() {
     assert_eq!(parts(&measured), EVEN);
 }
 
+/// By use, endpoints count for more as well, and both go together.
+#[test]
+fn zones_count_for_more_than_others_and_percentages_multiply() {
+    let mut cluster = cluster();
+    // Zone a takes a sixth of all, as if it counted for 40 %.
+    cluster.percents = map([("a", 80), ("b", 200), ("c", 200)]);
+    cluster.sync();
+    assert_eq!(parts(&cluster), HALF_OF_A);
+    let nodes = cluster.topology();
+    let zones = nodes.measured(|_| None);
+    let both = zones
+        .counting([("a".into(), 40), ("b".into(), 100), ("c".into(), 50)].into_iter())
+        .counting([("a".into(), 50), ("b".into(), 130), ("c".into(), 200)].into_iter());
+    assert_eq!(*both.percents(), [("a".into(), 20), ("b".into(), 130)].into());
+    let least =
+        both.counting([("a".into(), 1)].into_iter()).counting([("a".into(), 1)].into_iter());
+    assert_eq!(least.percents()["a"], 1, "a zone counts for something always");
+}
+
 /// Where no zone shares are written, what zones count for changes nothing.
 #[test]
 fn hints_and_subsets_go_by_endpoints_alone() {

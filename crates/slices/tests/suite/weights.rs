@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use zonewise_slices::pod::Pod;
-use zonewise_slices::requested::Choice;
+use zonewise_slices::requested::{Choice, EndpointWeight};
 use zonewise_topology::reason::{Code, Reason};
 use zonewise_topology::zone_shares::ZoneShares;
 
@@ -129,18 +129,27 @@ fn what_a_pod_requests_while_it_runs_is_read_from_its_spec() {
 #[test]
 fn the_annotation_counts_where_zone_shares_are_written_and_is_noted_elsewhere() {
     type Faults<'a> = &'a [(Code, Option<&'a str>)];
-    let rows: [(&str, &str, bool, Faults<'_>); 6] = [
-        ("zonewise.dev/balanced", "cpu-request", true, &[]),
-        ("zonewise.dev/balanced", "equal", false, &[]),
-        ("zonewise.dev/balanced", "", false, &[]),
+    use EndpointWeight::{CpuRequest, CpuUse, Equal};
+    let rows: [(&str, &str, EndpointWeight, Faults<'_>); 9] = [
+        ("zonewise.dev/balanced", "cpu-request", CpuRequest, &[]),
+        ("zonewise.dev/balanced", "cpu-use", CpuUse, &[]),
+        ("zonewise.dev/balanced", "equal", Equal, &[]),
+        ("zonewise.dev/balanced", "", Equal, &[]),
         (
             "zonewise.dev/balanced",
             "cpu-requests",
-            false,
+            Equal,
             &[(Code::EndpointWeightUnknown, Some("cpu-request"))],
         ),
-        ("zonewise.dev/balanced", "memory", false, &[(Code::EndpointWeightUnknown, None)]),
-        ("zonewise.dev/auto", "cpu-request", false, &[(Code::EndpointWeightUnused, None)]),
+        (
+            "zonewise.dev/balanced",
+            "cpu-usage",
+            Equal,
+            &[(Code::EndpointWeightUnknown, Some("cpu-use"))],
+        ),
+        ("zonewise.dev/balanced", "memory", Equal, &[(Code::EndpointWeightUnknown, None)]),
+        ("zonewise.dev/auto", "cpu-request", Equal, &[(Code::EndpointWeightUnused, None)]),
+        ("zonewise.dev/auto", "cpu-use", Equal, &[(Code::EndpointWeightUnused, None)]),
     ];
     for (preference, value, weighted, notes) in rows {
         let mut cluster = cluster();
@@ -149,7 +158,8 @@ fn the_annotation_counts_where_zone_shares_are_written_and_is_noted_elsewhere() 
         let noted = requested.notes.iter().map(|note| (note.reason.code(), note.meant.as_deref()));
         assert_eq!(noted.collect::<Vec<_>>(), notes, "{preference} {value}");
         let is_weighted = matches!(requested.choice, Choice::WeightedShares(_));
-        assert_eq!(is_weighted, weighted, "{preference} {value}");
+        assert_eq!(is_weighted, weighted == CpuRequest, "{preference} {value}");
+        assert_eq!(requested.endpoint_weight, weighted, "{preference} {value}");
     }
     let mut upstream = cluster();
     upstream.settings.upstream = true;

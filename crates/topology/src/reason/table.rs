@@ -162,10 +162,10 @@ define_reasons! {
             "the value of the demand annotation is neither measured nor model",
             "use measured or model";
         EndpointWeightUnknown => Setting,
-            "the value of the endpoint-weight annotation is neither equal nor cpu-request",
-            "use equal or cpu-request";
+            "the value of the endpoint-weight annotation is none of equal, cpu-request and cpu-use",
+            "use equal, cpu-request or cpu-use";
         EndpointWeightUnused => Setting,
-            "endpoints can count for the CPU that their Pods request only where zone shares are written",
+            "endpoints can count for the CPU that their Pods request or use only where zone shares are written",
             "set zonewise.dev/routing-preference to zonewise.dev/balanced where the zonewise proxy runs, or remove the key";
         FailingZonesUnknown => Setting,
             "the value of the failing-zones annotation is neither spill nor ignore",
@@ -250,6 +250,48 @@ define_reasons! {
         ZoneFailing => Setting,
             "connections to the endpoints of a zone fail more often than elsewhere, so that the zone counts for less and its traffic spills over earlier",
             "find out why these endpoints refuse connections or do not answer although their Pods are ready; the zone counts in full again once they do";
+        UseWeighted => InForce,
+            "the endpoints of a zone count for less than others where they use more CPU, and for more where they use less",
+            NOTHING_TO_DO;
+        UseLimited => InForce,
+            "the endpoints of a zone count for as little, or for as much, as is allowed, and still do not use as much CPU as others",
+            "give the Pods of all zones nodes and CPU limits that are alike, or run more of them where they are busy";
+        UseNotCollected => Setting,
+            "endpoints are to count by the CPU that they use, but no controller here reads it; all count the same",
+            "set demand.podMetrics of the controller to true (docs/demand.md#endpoints-that-use-more-than-others); a dump shows it only with the ConfigMap zonewise-system/zonewise-demand";
+        UseNotMeasured => Setting,
+            "the metrics API says nothing of too many endpoints of a zone, so that the zone goes back to counting in full",
+            "wait if the Pods are new; otherwise look with `kubectl top pods` whether metrics-server sees the nodes of this zone";
+        UseTooOld => Setting,
+            "what the metrics API says of the endpoints of a zone is too old, so that the zone goes back to counting in full",
+            "look at the log of metrics-server, and whether it reaches the nodes of this zone";
+        UseImplausible => Setting,
+            "what the metrics API says of the endpoints of a zone cannot be, so that the zone goes back to counting in full",
+            "compare `kubectl get --raw /apis/metrics.k8s.io/v1beta1/pods` with what runs, and the clocks of metrics-server and controller";
+        UseTooSmall => Setting,
+            "the endpoints use so little CPU that it says nothing about them, so that all count the same",
+            NOTHING_TO_DO;
+        UseOfOneZone => Setting,
+            "there is only one zone of whose endpoints the use of CPU is known, so that there is nothing to compare with",
+            "run endpoints in other zones, and look whether metrics-server sees their nodes";
+        UseHeld => InForce,
+            "the zone is being emptied, or connections to it fail, so that what its endpoints count for by use stays as it is",
+            NOTHING_TO_DO;
+        PodMetricsMissing => Setting,
+            "the API server has no metrics.k8s.io, so that the CPU use of endpoints is not known",
+            "install metrics-server, or another program that serves PodMetrics";
+        PodMetricsForbidden => Setting,
+            "the controller may not list PodMetrics, so that the CPU use of endpoints is not known",
+            "apply deploy/demand/pod-metrics.yaml, or set demand.podMetrics to true in the values of the chart";
+        PodMetricsUnavailable => Setting,
+            "the metrics API does not answer, or says that it cannot, so that the CPU use of endpoints is not known",
+            "look at the APIService v1beta1.metrics.k8s.io and at the Pods of metrics-server";
+        PodMetricsTooLarge => Setting,
+            "the metrics API answers more than is read, so that the CPU use of endpoints is not known",
+            "use this for Services in namespaces with fewer Pods, or a metrics API that answers in pages";
+        PodMetricsNonsense => Setting,
+            "what answers as the metrics API does not give a list of PodMetrics, so that the CPU use of endpoints is not known",
+            "look at the APIService v1beta1.metrics.k8s.io and at what serves it";
         EvacuationMoving => InForce,
             "the zone is being emptied: new connections leave it step by step",
             NOTHING_TO_DO;

@@ -85,7 +85,7 @@ pub(crate) struct TestCluster {
     /// Measured shares of zones; empty where demand is not measured.
     pub(crate) measured: BTreeMap<String, f64>,
     /// What the endpoints of zones count for, in percent, where they fail.
-    pub(crate) percents: BTreeMap<String, u8>,
+    pub(crate) percents: BTreeMap<String, u16>,
     /// Zones that are being emptied.
     pub(crate) evacuations: Evacuations,
     serial: usize,
