@@ -67,6 +67,16 @@ has no MutatingAdmissionPolicy, or cannot be asked.
 {{- dig "source" "none" (.Values.demand | default dict) -}}
 {{- end -}}
 
+{{/* Whether the leading controller lists PodMetrics. */}}
+{{- define "zonewise.podMetrics" -}}
+{{- if dig "podMetrics" false (.Values.demand | default dict) -}}
+{{- if or (not .Values.controller.enabled) (ne .Values.controller.mode "controller") -}}
+{{- fail "demand.podMetrics is true, and there is no controller that writes zone shares: set controller.enabled, and controller.mode to controller, or demand.podMetrics to false" -}}
+{{- end -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{/*
 Where the proxies serve what they have counted: given, or chosen where the controller is to ask them; empty where they do not.
 */}}

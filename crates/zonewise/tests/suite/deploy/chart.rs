@@ -84,6 +84,8 @@ const DEMAND: &str = "ClusterRole zonewise-demand-reviewer, ClusterRoleBinding z
 const COLLECTED: &str =
     "ClusterRoleBinding zonewise-demand-reader, Role zonewise-demand, RoleBinding zonewise-demand";
 const STORED: &str = "Role zonewise-demand, RoleBinding zonewise-demand";
+const READS_USE: &str =
+    "ClusterRole zonewise-pod-metrics-reader, ClusterRoleBinding zonewise-pod-metrics-reader";
 const ASKED: [&str; 2] =
     ["demand.source=prometheus", "demand.prometheus.url=http://prometheus:9090"];
 const OBSERVER: &str = "ServiceAccount zonewise-observer, ClusterRole zonewise-observer, \
@@ -137,6 +139,14 @@ fn values_say_which_objects_there_are() {
         (
             vec![bare[1], ASKED[0], ASKED[1], "demand.prometheus.preset=istio"],
             [CONTROLLER, BUDGET, STORED].join(", "),
+        ),
+        (
+            vec![bare[1], "demand.podMetrics=true"],
+            [CONTROLLER, BUDGET, READS_USE, STORED].join(", "),
+        ),
+        (
+            vec![bare[1], "demand.podMetrics=true", ASKED[0], ASKED[1], "demand.prometheus.preset=istio"],
+            [CONTROLLER, BUDGET, READS_USE, STORED].join(", "),
         ),
         (vec![bare[0], bare[1], "monitoring.dashboards.enabled=true"], "ConfigMap zonewise-dashboards".into()),
         (
@@ -433,6 +443,11 @@ fn what_is_not_allowed_is_refused_by_name() {
             [&replace[..], &["demand.source=proxies", "controller.mode=observe"]].concat(),
             &["there is no controller that would ask them"],
         ),
+        (
+            vec!["demand.podMetrics=true", "controller.mode=guard"],
+            &["no controller that writes zone shares", "demand.podMetrics to false"],
+        ),
+        (vec!["demand.podMetrics=always"], &["demand/podMetrics", "boolean"]),
     ];
     for (values, expected) in table {
         let ran = template(&values);
