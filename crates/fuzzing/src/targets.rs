@@ -19,6 +19,7 @@ use zonewise_common::protobuf::stream::{FrameCutter, ListCutter, ListMetadata};
 use zonewise_common::protobuf::{self, kinds, reader};
 use zonewise_common::proxy_report::ProxyReport;
 use zonewise_controller::guard::{self, Outcome};
+use zonewise_demand::cpu_use::{self, UseState};
 use zonewise_demand::health::HealthState;
 use zonewise_demand::notes::Notes;
 use zonewise_demand::report::Report;
@@ -33,6 +34,7 @@ use zonewise_simulator::dataset::{self, Chunk};
 use zonewise_slices::guard::{Others, ZoneAllocation};
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
+use zonewise_slices::pod_metrics::PodMetrics;
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;
@@ -44,6 +46,7 @@ pub(crate) fn controller_objects(bytes: &[u8]) {
     let Ok(json) = str::from_utf8(bytes) else { return };
     let _ = serde_json::from_str::<Node>(json);
     let _ = serde_json::from_str::<Pod>(json);
+    let _ = serde_json::from_str::<PodMetrics>(json);
     let _ = serde_json::from_str::<Service>(json);
     if let Ok(slice) = serde_json::from_str::<Slice>(json) {
         let written = serde_json::to_string(&slice).unwrap_or_default();
@@ -104,6 +107,11 @@ pub(crate) fn demand(bytes: &[u8]) {
     if let Ok(failing) = HealthState::decode(text) {
         let written = failing.encode();
         let again = HealthState::decode(&written).map(|failing| failing.encode());
+        assert_eq!(again.as_ref(), Ok(&written), "{text}");
+    }
+    if let Ok(by_use) = UseState::decode(text) {
+        let written = by_use.encode(cpu_use::MAX_BYTES);
+        let again = UseState::decode(&written).map(|by_use| by_use.encode(cpu_use::MAX_BYTES));
         assert_eq!(again.as_ref(), Ok(&written), "{text}");
     }
 }
