@@ -1,5 +1,9 @@
 //! docs/demand.md has the constants as they are.
 
+use zonewise_demand::cpu_use::{
+    AHEAD, DEAD_BAND, LEAST_MILLI, LEAST_PERCENT, LEFT, LONGEST_WINDOW, MEASURED_PART,
+    MOST_PERCENT, MOST_STEP, NOT_OLD, POWER, WINDOWS,
+};
 use zonewise_demand::health::{
     CHANCE_OF_FAILURES, CLEARLY, FADE, FEWEST, FEWEST_FAILED, LEAST, LEAST_CHANGE, LOWER_BY,
     MEMORY, MOST_GROWTH, RAISE_BY, RAISE_EVERY, STILL, TIMES, WORST,
@@ -48,6 +52,18 @@ fn the_page_has_the_constants_as_they_are() {
         ("RAISE_EVERY", RAISE_EVERY),
         ("LEAST_CHANGE", LEAST_CHANGE.into()),
         ("MOST_GROWTH", MOST_GROWTH),
+        ("LEAST_PERCENT", LEAST_PERCENT.into()),
+        ("MOST_PERCENT", MOST_PERCENT.into()),
+        ("POWER", POWER),
+        ("MOST_STEP", MOST_STEP),
+        ("DEAD_BAND", DEAD_BAND),
+        ("LEAST_MILLI", LEAST_MILLI),
+        ("LEFT", LEFT),
+        ("MEASURED_PART", MEASURED_PART),
+        ("NOT_OLD", NOT_OLD),
+        ("WINDOWS", WINDOWS),
+        ("LONGEST_WINDOW", LONGEST_WINDOW),
+        ("AHEAD", AHEAD),
     ];
     let page = include_str!("../../../../docs/demand.md");
     for (name, value) in constants {
