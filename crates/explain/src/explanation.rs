@@ -511,6 +511,11 @@ fn families(decision: &Decision) -> Vec<FamilyReason> {
 }
 
 impl Note {
+    /// Whether something is not as it was asked for. Others only tell what is in force.
+    pub(crate) fn is_fault(&self) -> bool {
+        self.reason.entry().outcome != Outcome::InForce
+    }
+
     fn of(asked: &RequestedRouting, note: &RequestNote, service: &Service) -> Self {
         Self {
             source: note.source.to_string(),

@@ -192,7 +192,7 @@ fn of_service(
     Ok(ServiceOverview {
         asked: decision.asked.value.clone(),
         source: decision.asked.source.into(),
-        ignored: explained.notes.clone(),
+        ignored: explained.notes.iter().filter(|note| note.is_fault()).cloned().collect(),
         reason: decided.then_some(numbers.reason),
         outcome: decided.then_some(numbers.outcome),
         endpoints: numbers.endpoints,
