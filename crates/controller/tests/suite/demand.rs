@@ -133,7 +133,7 @@ pub(crate) fn measuring(token_file: PathBuf) -> Config {
         write_period: PERIOD,
         ..usual
     };
-    Config { demand, ..config("") }
+    Config { demand, ..config("demand: { source: proxies }\n") }
 }
 
 pub(crate) async fn start(cluster: &Cluster, config: Config) -> Running {
