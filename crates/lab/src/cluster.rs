@@ -514,6 +514,7 @@ fn controller(
     if let Some(token_file) = demand_token {
         config.demand =
             DemandConfig { source: Source::Proxies, token_file, ..DemandConfig::default() };
+        config.settings.failures_are_watched = true;
     }
     let run =
         |client, shutdown| async { Ok(zonewise_controller::run(client, config, shutdown).await?) };
