@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use zonewise_common::clock;
 use zonewise_common::name::{Key, Name};
-use zonewise_demand::cpu_use::MIN_BYTES;
+use zonewise_demand::cpu_use::{MIN_BYTES, UseState, UseStateError};
 use zonewise_demand::failures::Failures;
 use zonewise_demand::load::{Load, load};
 use zonewise_demand::notes::Notes;
@@ -329,13 +329,7 @@ impl Demand {
     /// Goes on with what the leader before has stored. What was measured stays so, if too many Services ask for it.
     fn restore(&self, stored: StoredDemand) {
         let StoredDemand { state, failing, failing_error, by_use, notes } = stored;
-        match (&self.by_use, by_use) {
-            (Some(known), Some(Ok(by_use))) => known.restore(by_use),
-            (Some(_), Some(Err(error))) => {
-                tracing::warn!(%error, "what is stored of the CPU use of endpoints is not used: it is found out anew");
-            }
-            (None, _) | (_, None) => {}
-        }
+        self.restore_use(by_use);
         if self.source == Source::None {
             return;
         }
@@ -348,6 +342,17 @@ impl Demand {
         *self.state.lock() = state;
         *self.notes.lock() = notes;
         self.failing.restore(failing);
+    }
+
+    /// Goes on with what zones counted for by the CPU that their endpoints use.
+    fn restore_use(&self, stored: Option<Result<UseState, UseStateError>>) {
+        match (&self.by_use, stored) {
+            (Some(known), Some(Ok(stored))) => known.restore(stored),
+            (Some(_), Some(Err(error))) => {
+                tracing::warn!(%error, "what is stored of the CPU use of endpoints is not used: it is found out anew");
+            }
+            (None, _) | (_, None) => {}
+        }
     }
 
     /// Says which nodes there are: what others report is not counted.

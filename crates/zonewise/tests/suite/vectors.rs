@@ -53,10 +53,7 @@ fn dump(objects: &[Value]) -> Value {
 const TOGETHER: usize = 50;
 
 /// Cases that fit into one cluster, with their numbers: those with the same key, which stands for its nodes.
-fn together<'a>(
-    cases: &'a [Value],
-    key: impl Fn(&Value) -> String,
-) -> Vec<Vec<(usize, &'a Value)>> {
+fn together(cases: &[Value], key: impl Fn(&Value) -> String) -> Vec<Vec<(usize, &Value)>> {
     let mut by_key: BTreeMap<String, Vec<(usize, &Value)>> = BTreeMap::new();
     for (number, case) in cases.iter().enumerate() {
         by_key.entry(key(case)).or_default().push((number, case));
