@@ -1,5 +1,7 @@
-//! The lease, and lists and watches, as others use them.
+//! The lease, lists and watches, and lists of PodMetrics, as others use them.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod lease;
+mod pod_metrics;
+mod server;
 mod watch;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -18,20 +18,7 @@ use zonewise_common::protobuf::MEDIA_TYPE;
 use zonewise_common::protobuf::kinds::POD;
 use zonewise_common::testing::protobuf::{bytes, encode, envelope, int, watch_event};
 
-const JSON: &str = "application/json";
-
-/// One answer of the server.
-struct Answer {
-    status: u16,
-    headers: String,
-    body: Vec<u8>,
-    /// How many bytes of the body are sent before the connection is cut; `None` for all.
-    cut: Option<usize>,
-}
-
-fn answer(content_type: &str, body: Vec<u8>) -> Answer {
-    Answer { status: 200, headers: format!("content-type: {content_type}"), body, cut: None }
-}
+use crate::server::{Answer, JSON, answer};
 
 fn refusal(status: u16) -> Answer {
     let body = json!({"kind": "Status", "code": status, "message": "only JSON"}).to_string();
@@ -119,7 +106,7 @@ async fn serve(listener: TcpListener, answers: Vec<Answer>, notes: Notes) {
         let mut stream = BufReader::new(stream);
         notes.add(asked(&mut stream).await);
         match answers.next() {
-            Some(answer) => send(stream.into_inner(), answer).await,
+            Some(answer) => answer.send(&mut stream.into_inner()).await.unwrap(),
             None => held.push(stream),
         }
     }
@@ -147,17 +134,6 @@ async fn asked(stream: &mut BufReader<TcpStream>) -> String {
     };
     let accepts = lines.iter().any(|line| line.starts_with("accept:") && line.contains(MEDIA_TYPE));
     format!("? {what} in {}", if accepts { "protobuf" } else { "json" })
-}
-
-async fn send(mut stream: TcpStream, answer: Answer) {
-    let Answer { status, headers, body, cut } = answer;
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status} x\r\n{headers}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.write_all(&body[..cut.unwrap_or(length)]).await.unwrap();
-    stream.shutdown().await.unwrap();
 }
 
 /// What happens with these answers, up to the request after the last of them.

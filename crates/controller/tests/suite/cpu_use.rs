@@ -65,6 +65,20 @@ fn definition() -> Value {
     })
 }
 
+/// The registration of a metrics API, as metrics-server makes it.
+fn registration() -> Value {
+    json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": "v1beta1.metrics.k8s.io"},
+        "spec": {
+            "group": "metrics.k8s.io", "version": "v1beta1",
+            "groupPriorityMinimum": 100, "versionPriority": 100,
+            "insecureSkipTLSVerify": true,
+            "service": {"namespace": "kube-system", "name": "metrics-server"},
+        },
+    })
+}
+
 fn metrics(name: &str, cpu: &Value) -> Value {
     json!({
         "apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics",
@@ -184,8 +198,13 @@ async fn traffic_leaves_slow_endpoints_until_all_use_the_same_and_comes_back_wit
     let even = parts(&cluster).await.unwrap();
     assert!(even.iter().all(|part| (part - 1.0 / 6.0).abs() < 1e-3), "{even:?}");
 
-    let definition = definition();
-    cluster.create(&[definition]).await.unwrap();
+    // It is registered, and what should serve it is not there.
+    let registration = registration();
+    cluster.create(std::slice::from_ref(&registration)).await.unwrap();
+    told(&cluster, web, "False", "PodMetricsUnavailable").await;
+    cluster.delete(&[registration]).await.unwrap();
+
+    cluster.create(&[definition()]).await.unwrap();
     let last = Arc::default();
     let feeding: JoinHandle<()> = tokio::spawn(feed(Arc::clone(&cluster), Arc::clone(&last)));
     balanced(&cluster).await;
@@ -198,7 +217,9 @@ async fn traffic_leaves_slow_endpoints_until_all_use_the_same_and_comes_back_wit
     assert_eq!(percents(&found, "odd"), [100.0; 3], "nonsense moves nothing");
     let requests = running.metric("zonewise_pod_metrics_requests_total").await;
     let of = |result: &str| requests[&format!("result=\"{result}\"")];
-    assert!(of("success") > 0.0 && of("forbidden") > 0.0 && of("missing") > 0.0, "{requests:?}");
+    for result in ["success", "forbidden", "missing", "unavailable"] {
+        assert!(of(result) > 0.0, "{result}: {requests:?}");
+    }
     running.stop().await.unwrap();
     feeding.abort();
     let before = stored(&cluster, "shop/web").await.unwrap();
