@@ -215,7 +215,9 @@ impl ControllerView {
         let texts = slices.iter().map(|slice| serde_json::to_string(slice).map(Cow::Owned));
         let service = Cow::Owned(self.proxy_service.to_string());
         let slices = texts.collect::<Result<Vec<_>, _>>()?;
-        let weights = proxy_view::weights(&self.objects.service, &self.objects.pods, &slices);
+        let ServiceSnapshot { service: stored, pods, facts, .. } = &self.objects;
+        let by_use = || facts.demand.use_percents_of(&stored.key());
+        let weights = proxy_view::weights(stored, pods, &slices, by_use);
         Ok(ProxyView { service, slices, refused: Vec::new(), weights })
     }
 

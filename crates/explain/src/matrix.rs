@@ -11,12 +11,11 @@ use serde::Serialize;
 use zonewise_routing::{FeatureGates, Mode, NodeLocation, Route, Target, TrafficPolicy};
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::service::Service;
-use zonewise_slices::weights::EndpointWeights;
 use zonewise_topology::capacity::Capacity;
 use zonewise_topology::reason::{Code, Reason};
 
 use crate::environment::NodeProxies;
-use crate::proxy_view::{NodeView, PortRoute, ProxyView};
+use crate::proxy_view::{NodeView, PortRoute, ProxyView, Weights};
 
 /// Traffic of one port of a Service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -421,9 +420,10 @@ impl Sums {
         })
     }
 
-    fn finish(self, weights: Option<&EndpointWeights>) -> Matrix {
+    fn finish(self, weights: Option<&Weights>) -> Matrix {
         let Self { matrix, rows, endpoints, .. } = self;
-        let weight = |one: &EndpointSums| weights.map_or(1.0, |all| all.at(&one.address) as f64);
+        let weight =
+            |one: &EndpointSums| weights.map_or(1.0, |all| all.at(&one.address, &one.zone));
         let together: f64 = endpoints.iter().map(weight).sum();
         let fair = |endpoint: &EndpointSums| weight(endpoint) / together;
         let sent: f64 = rows.iter().map(|row| row.share).sum();

@@ -1,16 +1,20 @@
 //! A Service as proxies read it: its JSON and that of its slices, routed as any node would.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use zonewise_common::keys::ZONE_SHARES;
+use zonewise_common::keys::{ENDPOINT_WEIGHT, ZONE_SHARES};
+use zonewise_common::name::Name;
+use zonewise_demand::cpu_use::FULL_PERCENT;
 use zonewise_routing::{
     Family, FeatureGates, Frontend, NodeLocation, ObjectReader, ParsedSlice, Refusal, Route,
     RouteQuery, RoutedService, RoutedSlice, ServicePort, Target, TrafficPolicy, merge, route,
 };
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
-use zonewise_slices::weights::EndpointWeights;
+use zonewise_slices::weights::{CPU_USE, EndpointWeights};
 use zonewise_topology::reason::Reason;
 
 /// What proxies read of one Service.
@@ -24,17 +28,43 @@ pub struct ProxyView<'a> {
     /// Services that are known here tell.
     pub refused: Vec<(Frontend, Refusal)>,
     /// What endpoints count for, where zone shares are in force that follow it.
-    pub weights: Option<EndpointWeights>,
+    pub weights: Option<Weights>,
 }
 
-/// What endpoints count for by slices that are stored or planned: shares in them follow it, hints do not.
+/// What endpoints count for where they do not all count the same.
+#[derive(Clone, Debug)]
+pub enum Weights {
+    /// By the CPU that their Pods request.
+    ByRequest(EndpointWeights),
+    /// By the CPU that they use: so many percent in these zones, and 100 in others.
+    ByUse(BTreeMap<Name, u16>),
+}
+
+impl Weights {
+    /// What an endpoint counts for.
+    pub(crate) fn at(&self, address: &IpAddr, zone: &str) -> f64 {
+        match self {
+            Self::ByRequest(weights) => weights.at(address) as f64,
+            Self::ByUse(percents) => percents.get(zone).copied().unwrap_or(FULL_PERCENT).into(),
+        }
+    }
+}
+
+/// What endpoints count for by slices that are stored or planned: shares in them follow it, hints do not. `by_use` is what
+/// zones count for by the CPU that their endpoints use.
 pub(crate) fn weights(
     service: &Service,
     pods: &[Arc<Pod>],
     slices: &[Cow<'_, str>],
-) -> Option<EndpointWeights> {
-    let weights = EndpointWeights::of(service, pods)?;
-    slices.iter().any(|json| json.contains(ZONE_SHARES)).then_some(weights)
+    by_use: impl FnOnce() -> Vec<(Name, u16)>,
+) -> Option<Weights> {
+    if !slices.iter().any(|json| json.contains(ZONE_SHARES)) {
+        return None;
+    }
+    match service.annotations.get(ENDPOINT_WEIGHT) {
+        Some(CPU_USE) => Some(Weights::ByUse(by_use().into_iter().collect())),
+        _ => EndpointWeights::of(service, pods).map(Weights::ByRequest),
+    }
 }
 
 /// A Service as the proxy of one node sees it.

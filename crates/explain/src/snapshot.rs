@@ -292,9 +292,10 @@ impl Snapshot {
             self.json.slices.get(&key).map(|json| Cow::Borrowed(&**json))
         };
         let slices: Vec<Cow<'_, str>> = slices.iter().filter_map(text).collect();
+        let by_use = || self.facts.demand.use_percents_of(&service.key());
         ProxyView {
             service: Cow::Borrowed(self.json.services.get(&key).map_or("{}", |json| json)),
-            weights: proxy_view::weights(service, &self.index.pods_of(service), &slices),
+            weights: proxy_view::weights(service, &self.index.pods_of(service), &slices, by_use),
             slices,
             refused: self.refused.clone().unwrap_or_else(|| self.claims().refused(&key)),
         }

@@ -26,13 +26,16 @@ fn of_zones(zones: &Value, fault: Option<&str>) -> Option<Value> {
     Some(stored)
 }
 
-/// The notes as reason, source and value, and the part of the traffic that stays in its zone as planned.
-fn told(weight: &str, by_use: Option<Value>) -> (Vec<[String; 3]>, f64) {
+fn explained(weight: &str, by_use: Option<Value>) -> Value {
     let annotations = json!({
         "zonewise.dev/routing-preference": "zonewise.dev/balanced", "zonewise.dev/endpoint-weight": weight,
     });
-    let explanation =
-        explained_web(&annotations, |_| json!([{"name": "c"}]), vec![config_map(by_use)]);
+    explained_web(&annotations, |_| json!([{"name": "c"}]), vec![config_map(by_use)])
+}
+
+/// The notes as reason, source and value, and the part of the traffic that stays in its zone as planned.
+fn told(weight: &str, by_use: Option<Value>) -> (Vec<[String; 3]>, f64) {
+    let explanation = explained(weight, by_use);
     let notes = explanation["notes"].as_array().unwrap().iter();
     let text = |note: &Value| {
         ["reason", "source", "value"].map(|key| note[key].as_str().unwrap().to_owned())
@@ -61,6 +64,20 @@ fn what_zones_use_and_count_for_decides_where_the_service_asks_for_it_and_is_tol
     assert!(notes[0].ends_with(" s ago"), "{notes:?}");
     assert!((planned - 0.833).abs() < 1e-9, "{planned}");
     assert_eq!(told("equal", of_zones(&zones, None)), (Vec::new(), 1.0));
+}
+
+#[test]
+fn overload_is_compared_with_what_endpoints_count_for() {
+    let zones = json!({
+        "a": [80, "u", 4, 4, 812, 20, 0], "b": [200, "u", 4, 4, 95, 35, 0], "c": [200, "u", 4, 4, 95, 35, 0],
+    });
+    let overloads = |weight: &str| {
+        let explanation = explained(weight, of_zones(&zones, None));
+        let zones = explanation["zones"].as_array().unwrap().iter();
+        zones.map(|zone| (zone["overload"].as_f64().unwrap() * 1000.0).round() as i64).collect()
+    };
+    let expected: Vec<i64> = vec![0, 0, 0];
+    assert_eq!((overloads("cpu-use"), overloads("equal")), (expected.clone(), expected));
 }
 
 #[test]
