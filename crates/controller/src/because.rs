@@ -3,7 +3,16 @@
 //! A change may leave slices that are only good enough, and a later sync of the quiet Service writes what is better. That
 //! write is the doing of the change before it, so what a sync leaves to be gained keeps its cause.
 
+use zonewise_inventory::follow::Cause;
+
 use crate::queue::Causes;
+
+/// What is measured, as the cause of a sync.
+const MEASURED: [(Cause, Because); 3] = [
+    (Cause::Demand, Because::Demand),
+    (Cause::FailingZones, Because::FailingZones),
+    (Cause::CpuUse, Because::CpuUse),
+];
 
 /// What was measured anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,24 +21,28 @@ pub(crate) enum Because {
     Demand,
     /// What failing zones count for.
     FailingZones,
-    /// Both, before the Service was looked at.
-    Both,
+    /// What zones count for by the CPU that their endpoints use.
+    CpuUse,
+    /// Several of these, before the Service was looked at.
+    Several,
 }
 
 impl Because {
-    pub(crate) const ALL: [Self; 3] = [Self::Demand, Self::FailingZones, Self::Both];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Demand, Self::FailingZones, Self::CpuUse, Self::Several];
 
     /// The value of the label.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Demand => "demand",
             Self::FailingZones => "failing-zones",
-            Self::Both => "both",
+            Self::CpuUse => "cpu-use",
+            Self::Several => "several",
         }
     }
 
     fn and(self, other: Self) -> Self {
-        if self == other { self } else { Self::Both }
+        if self == other { self } else { Self::Several }
     }
 }
 
@@ -55,11 +68,13 @@ impl Blame {
     }
 
     fn of_change(changed: Causes) -> Self {
-        match (changed.only_demand(), changed.only_failing_zones(), changed.only_measured()) {
-            (true, ..) => Self::Measured(Because::Demand),
-            (_, true, _) => Self::Measured(Because::FailingZones),
-            (.., true) => Self::Measured(Because::Both),
-            (false, false, false) => Self::Other,
+        let mut each = MEASURED.into_iter();
+        match each.find(|(cause, _)| changed.only_among([*cause])) {
+            Some((_, because)) => Self::Measured(because),
+            None if changed.only_among(MEASURED.map(|(cause, _)| cause)) => {
+                Self::Measured(Because::Several)
+            }
+            None => Self::Other,
         }
     }
 
@@ -75,7 +90,6 @@ impl Blame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zonewise_inventory::follow::Cause;
 
     fn causes(all: &[Cause]) -> Causes {
         all.iter().copied().collect()
@@ -83,13 +97,15 @@ mod tests {
 
     #[test]
     fn a_write_is_the_doing_of_what_was_measured_only_if_nothing_else_has_changed() {
-        use Cause::{Conditions, Demand, FailingZones, Nodes, Pods, Quiet, Slices};
+        use Cause::{Conditions, CpuUse, Demand, FailingZones, Nodes, Pods, Quiet, Slices};
         let demand = Some(Blame::Measured(Because::Demand));
         let other = Some(Blame::Other);
-        let rows: [(&[Cause], Option<Blame>, Option<Because>); 14] = [
+        let rows: [(&[Cause], Option<Blame>, Option<Because>); 16] = [
             (&[Demand], None, Some(Because::Demand)),
             (&[FailingZones], None, Some(Because::FailingZones)),
-            (&[FailingZones, Demand], None, Some(Because::Both)),
+            (&[CpuUse], None, Some(Because::CpuUse)),
+            (&[FailingZones, Demand], None, Some(Because::Several)),
+            (&[CpuUse, Pods], None, None),
             (&[Demand, Quiet, Conditions], None, Some(Because::Demand)),
             (&[Demand, Pods], None, None),
             (&[Demand, Slices], None, None),
@@ -97,7 +113,7 @@ mod tests {
             // What was left to be gained by Pods that came is not the doing of shares that have changed since.
             (&[Demand], other, None),
             (&[Demand], demand, Some(Because::Demand)),
-            (&[FailingZones], demand, Some(Because::Both)),
+            (&[FailingZones], demand, Some(Because::Several)),
             (&[Quiet], demand, Some(Because::Demand)),
             (&[Quiet], other, None),
             // That a condition says something else moves nothing.

@@ -335,7 +335,7 @@ impl OwnMetrics {
         )?;
         let demand_writes = registry.counter(
             "zonewise_demand_slice_writes_total",
-            "EndpointSlices written because what is measured has changed, and nothing else: demand, or which zones fail",
+            "EndpointSlices written because what is measured has changed, and nothing else: demand, which zones fail, or CPU use",
             ["because"],
         )?;
         // Shown from the start, so that an alert sees the first failure as an increase.

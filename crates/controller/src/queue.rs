@@ -37,14 +37,14 @@ struct Entry {
 
 /// Why a Service is synced: a set of [`Cause`]s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Causes(u8);
+pub(crate) struct Causes(u16);
 
 impl Causes {
     fn add(&mut self, cause: Cause) {
         self.0 |= Self::bit(cause);
     }
 
-    fn bit(cause: Cause) -> u8 {
+    fn bit(cause: Cause) -> u16 {
         1 << cause as u8
     }
 
@@ -54,7 +54,7 @@ impl Causes {
         (changed != 0).then_some(Self(changed))
     }
 
-    fn only(self, causes: u8) -> bool {
+    fn only(self, causes: u16) -> bool {
         self.changed().is_some_and(|changed| changed.0 & !causes == 0)
     }
 
@@ -63,19 +63,9 @@ impl Causes {
         self.only(Self::bit(Cause::Slices))
     }
 
-    /// Whether the only change is that of measured demand.
-    pub(crate) fn only_demand(self) -> bool {
-        self.only(Self::bit(Cause::Demand))
-    }
-
-    /// Whether the only change is what failing zones count for.
-    pub(crate) fn only_failing_zones(self) -> bool {
-        self.only(Self::bit(Cause::FailingZones))
-    }
-
-    /// Whether nothing has changed but what is measured.
-    pub(crate) fn only_measured(self) -> bool {
-        self.only(Self::bit(Cause::Demand) | Self::bit(Cause::FailingZones))
+    /// Whether nothing has changed but one or more of these.
+    pub(crate) fn only_among(self, causes: impl IntoIterator<Item = Cause>) -> bool {
+        self.only(Self::from_iter(causes).0)
     }
 }
 

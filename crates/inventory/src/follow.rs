@@ -62,6 +62,8 @@ pub enum Cause {
     Demand,
     /// What its failing zones count for has changed.
     FailingZones,
+    /// What its zones count for by the CPU that their endpoints use has changed.
+    CpuUse,
     /// Its conditions have changed, or have something else to say; its slices follow from none of that.
     Conditions,
     /// Nothing has changed for a while: what is in force may be improved.

@@ -98,6 +98,7 @@ impl ServiceEnqueuer {
             | Cause::Nodes
             | Cause::Demand
             | Cause::FailingZones
+            | Cause::CpuUse
             | Cause::Conditions
             | Cause::Quiet => Duration::ZERO,
             Cause::Pods => {

@@ -132,7 +132,7 @@ impl<L: IndexListener> Lead<'_, L> {
                 self.demand.tell();
             }
             let Changed { shares, told } = self.decide_use(&nodes, &by_use);
-            changed(Cause::Demand, shares);
+            changed(Cause::CpuUse, shares);
             changed(Cause::Conditions, told);
             self.store(Occasion::Decided { period: self.config.write_period }).await;
         }

@@ -362,7 +362,8 @@ async fn told(cluster: &Cluster, status: &str, reason: &str) {
 async fn measured_writes(running: &Running) -> f64 {
     let mut writes = running.metric("zonewise_demand_slice_writes_total").await;
     let demand = writes.remove("because=\"demand\"").unwrap();
-    let others = ["both", "failing-zones"].map(|other| (format!("because=\"{other}\""), 0.0));
+    let others =
+        ["cpu-use", "failing-zones", "several"].map(|other| (format!("because=\"{other}\""), 0.0));
     assert_eq!(writes, BTreeMap::from(others));
     demand
 }

@@ -73,7 +73,7 @@ async fn hints_follow_measured_demand_and_the_metric_has_the_slices() {
         if has_followed && written >= 1.0 { Ok(()) } else { Err(format!("{written}: {hints:?}")) }
     })
     .await;
-    for other in ["failing-zones", "both"] {
+    for other in ["failing-zones", "cpu-use", "several"] {
         assert_eq!(writes(&running, other).await, 0.0, "{other}");
     }
     running.stop().await.unwrap();
