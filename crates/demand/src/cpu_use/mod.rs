@@ -12,7 +12,7 @@
 //! endpoints that are half as fast as others.
 //!
 //! **Nothing swings**, however late figures arrive: only those count that are about a time after the last change (see
-//! [`figures`]). Until they are there, nothing is changed.
+//! `figures`). Until they are there, nothing is changed.
 //!
 //! **Without figures** of a zone nothing changes for [`HOLD`](Pace::hold). Then it goes back to 100 %, half of the way in each
 //! step. The same holds where there is no other zone to compare with, and where a Service uses so little that its
