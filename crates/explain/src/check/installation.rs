@@ -285,7 +285,7 @@ fn demand(sights: &Sights) -> Option<Check> {
     if let Some(problem) = sights.facts.demand.damage() {
         return Some(DEMAND.warning(
             format!("the ConfigMap zonewise-system/zonewise-demand cannot be used: {problem}"),
-            "delete the ConfigMap; the leading controller writes it again with what it measures",
+            "delete the ConfigMap; the leading controller writes it again with its next figures",
         ).with(["kubectl -n zonewise-system delete configmap zonewise-demand"]));
     }
     let reports = sights.reports.seen()?;

@@ -358,7 +358,7 @@ define_reasons! {
             "set demand.source of the controller to proxies or prometheus (docs/demand.md); a dump shows measured demand only with the ConfigMap zonewise-system/zonewise-demand";
         DemandUnreadable => Setting,
             "what the controller has stored of measured demand and of failing zones cannot be read here, so what is shown follows CPU",
-            "`zonewise check` says why: ask for the right to read the ConfigMap zonewise-system/zonewise-demand, or delete it if its text is damaged; the leading controller writes it again";
+            "`zonewise check` says why: ask for the right to read the ConfigMap zonewise-system/zonewise-demand, or delete it if its text is damaged; the leading controller writes it again with its next figures";
         DemandNotStored { services: u64 } => Setting,
             "the figures do not fit into the ConfigMap with measured demand, so they are not known here, and a new leader begins with CPU",
             "nothing to do for traffic; the controller goes on with what it remembers",
