@@ -9,7 +9,9 @@ use zonewise_common::duration::ConfigDuration;
 use zonewise_common::name::Name;
 use zonewise_routing::{Frontend, Refusal};
 use zonewise_slices::node::Nodes;
-use zonewise_slices::requested::{Choice, Consumers, RequestNote, RequestedRouting};
+use zonewise_slices::requested::{
+    Choice, Consumers, EndpointWeight, RequestNote, RequestedRouting,
+};
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::{Addresses, Slice};
 use zonewise_topology::allocation::{Allocation, Carrier};
@@ -446,12 +448,14 @@ pub(crate) fn zonal_best(controller_view: &ControllerView, decision: &Decision) 
     let measured = controller_view.objects.measured(&decision.asked);
     let input = controller_view.objects.input(&slices, measured.as_ref());
     let family = decision.family(&controller_view.objects.service);
-    let choice = match &decision.asked.choice {
-        weighted @ Choice::WeightedShares(_) => weighted,
-        _ => &Choice::ClusterWide,
+    let asked = &decision.asked;
+    let choice = match asked.endpoint_weight {
+        EndpointWeight::Equal => &Choice::ClusterWide,
+        EndpointWeight::CpuRequest | EndpointWeight::CpuUse => &asked.choice,
     };
     let grounds = input.grounds(choice, family);
-    numbers::best(&grounds.weighted.unwrap_or(grounds.situation).region())
+    let by_use = grounds.in_part.filter(|_| asked.endpoint_weight == EndpointWeight::CpuUse);
+    numbers::best(&by_use.or(grounds.weighted).unwrap_or(grounds.situation).region())
 }
 
 /// Where the traffic of an address family goes now, by zones.
@@ -491,14 +495,18 @@ fn numbers(controller_view: &ControllerView, decision: &Decision) -> numbers::Ex
     let heuristic = asked.choice.heuristic();
     let said = numbers::Asked { value: asked.value.clone(), source: asked.source.into() };
     let reason = controller_view.overruled(decision).unwrap_or_else(|| decision.reason());
-    numbers::arithmetic(
+    let mut numbers = numbers::arithmetic(
         said,
         heuristic.name(),
         grounds.capacity,
         &grounds.situation,
         grounds.weighted.as_ref(),
         reason,
-    )
+    );
+    if asked.endpoint_weight == EndpointWeight::CpuUse {
+        numbers.in_zone.best = zonal_best(controller_view, decision);
+    }
+    numbers
 }
 
 fn families(decision: &Decision) -> Vec<FamilyReason> {

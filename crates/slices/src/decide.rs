@@ -129,6 +129,8 @@ pub struct Grounds<'a> {
     pub situation: Situation,
     /// The same with endpoints that count for the CPU that their Pods request, where the Service asks for it.
     pub weighted: Option<Situation>,
+    /// The same with zones whose endpoints count in part, because they fail, or by the CPU that they use.
+    pub in_part: Option<Situation>,
     /// The previous decision, as the stored slices show it.
     pub previous: Option<Assignment>,
 }
@@ -143,8 +145,8 @@ pub(crate) fn grounds<'a>(
 ) -> Grounds<'a> {
     let capacity = nodes.capacity(choice.consumers(), measured);
     let input = HeuristicInput::of(choice, desired, stored, nodes, measured);
-    let HeuristicInput { situation, weighted, previous, .. } = input;
-    Grounds { capacity, situation, weighted, previous }
+    let HeuristicInput { situation, weighted, in_part, previous, .. } = input;
+    Grounds { capacity, situation, weighted, in_part, previous }
 }
 
 /// What the ready endpoints get when it is decided afresh; `None` if there are none. Routing that is not in force, and

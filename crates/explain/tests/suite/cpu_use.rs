@@ -67,17 +67,22 @@ fn what_zones_use_and_count_for_decides_where_the_service_asks_for_it_and_is_tol
 }
 
 #[test]
-fn overload_is_compared_with_what_endpoints_count_for() {
+fn overload_and_what_is_best_are_compared_with_what_endpoints_count_for() {
     let zones = json!({
         "a": [80, "u", 4, 4, 812, 20, 0], "b": [200, "u", 4, 4, 95, 35, 0], "c": [200, "u", 4, 4, 95, 35, 0],
     });
-    let overloads = |weight: &str| {
+    // What stays in its zone at best, in thousandths, and the overload of each zone.
+    let figures = |weight: &str| {
         let explanation = explained(weight, of_zones(&zones, None));
+        let best = explanation["inZone"]["best"].as_f64().unwrap();
         let zones = explanation["zones"].as_array().unwrap().iter();
-        zones.map(|zone| (zone["overload"].as_f64().unwrap() * 1000.0).round() as i64).collect()
+        let overloads: Vec<i64> = zones
+            .map(|zone| (zone["overload"].as_f64().unwrap() * 1000.0).round() as i64)
+            .collect();
+        ((best * 1000.0).round() as i64, overloads)
     };
-    let expected: Vec<i64> = vec![0, 0, 0];
-    assert_eq!((overloads("cpu-use"), overloads("equal")), (expected.clone(), expected));
+    assert_eq!(figures("cpu-use"), (833, vec![0, 0, 0]));
+    assert_eq!(figures("equal"), (1000, vec![0, 0, 0]));
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(crate) struct HeuristicInput<'a> {
     pub(super) weighted: Option<Situation>,
     /// The same with zones whose endpoints count in part, because they fail, or by the CPU that they use; `None` where all
     /// count in full.
-    in_part: Option<Situation>,
+    pub(super) in_part: Option<Situation>,
     desired: &'a Desired<'a>,
     stored: &'a Stored<'a>,
     nodes: &'a Nodes,
