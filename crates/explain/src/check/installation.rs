@@ -10,6 +10,7 @@ use super::controllers::{Mode, install, mode};
 use super::nodes::verb;
 use super::sights::tag;
 use super::{Check, Part, PodSight, Sights, Subject, WORKLOAD_NAME, WorkloadSight, listed};
+use crate::cpu_use::StoredUse;
 use crate::environment::Sight;
 use crate::screens::counted;
 
@@ -20,6 +21,7 @@ const REPORTS: Subject = Subject(Part::Installation, "proxy-reports");
 const REFUSED: Subject = Subject(Part::Installation, "kernel-accepts");
 const BINDINGS: Subject = Subject(Part::Installation, "role-bindings");
 const DEMAND: Subject = Subject(Part::Installation, "demand");
+const CPU_USE: Subject = Subject(Part::Installation, "cpu-use");
 const VERSIONS: Subject = Subject(Part::Installation, "versions");
 
 /// Brings back what was deleted of the release.
@@ -44,6 +46,7 @@ pub(super) fn checks(sights: &Sights) -> Vec<Check> {
     checks.extend(reports(sights));
     checks.extend(refused(sights));
     checks.extend(demand(sights));
+    checks.extend(cpu_use(sights));
     checks.extend(versions(sights));
     checks
 }
@@ -310,6 +313,45 @@ fn demand(sights: &Sights) -> Option<Check> {
                 "give every proxy --count services and --demand-address (docs/demand.md), or free the port on these nodes",
             ))
         }
+    }
+}
+
+/// Whether the CPU that endpoints use is read, where Services ask for that. What damaged the ConfigMap is said by `demand`.
+fn cpu_use(sights: &Sights) -> Option<Check> {
+    let asking = match &sights.asking_by_use {
+        Sight::Hidden(why) => return Some(CPU_USE.unknown(why)),
+        Sight::Seen(asking) if asking.is_empty() => return None,
+        Sight::Seen(asking) => asking,
+    };
+    let names = listed(asking.iter().map(String::as_str));
+    let services = verb(asking.len(), "Service", "Services");
+    match sights.facts.demand.by_use() {
+        StoredUse::Unknown if sights.facts.demand.damage().is_some() => None,
+        StoredUse::Unknown => Some(
+            CPU_USE.unknown("the ConfigMap zonewise-system/zonewise-demand cannot be read"),
+        ),
+        StoredUse::Nothing => Some(
+            CPU_USE
+                .warning(
+                    format!(
+                        "the endpoints of {services} are to count by the CPU that they use ({names}), and the controller \
+                         does not read it; they count the same"
+                    ),
+                    "let the controller read the metrics API (docs/demand.md)",
+                )
+                .with([format!("{UPGRADE} --set demand.podMetrics=true")]),
+        ),
+        StoredUse::Known(state) => Some(match state.fault {
+            None => CPU_USE.passed(format!(
+                "the CPU that endpoints use is read; the endpoints of {services} count by it"
+            )),
+            Some(fault) => {
+                let entry = fault.code().entry();
+                let finding =
+                    format!("{}; the endpoints of {services} are to count by it ({names})", entry.sentence);
+                CPU_USE.warning(finding, entry.remedy)
+            }
+        }),
     }
 }
 

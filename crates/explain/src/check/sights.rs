@@ -45,6 +45,8 @@ pub struct Sights {
     pub writes: Sight<Vec<SliceWrite>>,
     /// Services with a key that only zonewise's controller understands.
     pub asking: Sight<Vec<String>>,
+    /// Services whose endpoints are to count by the CPU that they use.
+    pub asking_by_use: Sight<Vec<String>>,
     /// What guard mode has in the API server.
     pub guard: Sight<GuardSight>,
     /// Zones that are being emptied, or were; none if that is not known.

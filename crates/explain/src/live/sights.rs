@@ -12,11 +12,12 @@ use zonewise_cluster::watch::{
     NODES, PODS, SERVICES, SLICES, list_each, namespaced, query_parameter,
 };
 use zonewise_common::api_group::{COORDINATION, DISCOVERY};
-use zonewise_common::keys::{COMPONENT, PROXY, ROUTING_PREFERENCE, SUBSETTING};
+use zonewise_common::keys::{COMPONENT, ENDPOINT_WEIGHT, PROXY, ROUTING_PREFERENCE, SUBSETTING};
 use zonewise_common::name::{CONTROLLER_NAME, GUARD_NAME, PROXY_NAME, SYSTEM_NAMESPACE};
 use zonewise_common::proxy_report::LEASES;
 use zonewise_inventory::evacuation::{EVACUATIONS, StoredEvacuation};
 use zonewise_inventory::guard::{ALLOCATIONS, POLICIES, POLICY};
+use zonewise_slices::weights::CPU_USE;
 
 use super::facts::{self, hidden};
 use crate::check::{
@@ -44,23 +45,27 @@ pub async fn sights(client: &Client, stage: Stage) -> Result<Sights, ApiError> {
     let what = "Deployments of zonewise-system";
     let deployments = objects(client, &of_ours(DEPLOYMENTS), "", what).await;
     let own_pods = objects(client, &of_ours(PODS.path), "", "Pods of zonewise-system").await;
+    let services = objects(client, SERVICES.path, "", "Services").await;
     let workload = |kind| move |value: &Value| WorkloadSight::of(kind, value);
     Ok(Sights {
         facts: facts::facts(client).await,
         clocks,
-        nodes: every(nodes, |value| NodeSight::of(value).into_iter().collect()),
-        daemon_sets: map(daemon_sets, workload(WorkloadKind::DaemonSet)),
-        deployments: map(deployments, workload(WorkloadKind::Deployment)),
-        own_pods: map(own_pods, PodSight::of),
+        nodes: every(&nodes, |value| NodeSight::of(value).into_iter().collect()),
+        daemon_sets: map(&daemon_sets, workload(WorkloadKind::DaemonSet)),
+        deployments: map(&deployments, workload(WorkloadKind::Deployment)),
+        own_pods: map(&own_pods, PodSight::of),
         system_pods: system_pods(client).await,
         namespace: namespace(client).await,
         leading_since: leases.seen().and_then(|leases| leading_since(leases)),
-        reports: every(leases, |value| {
+        reports: every(&leases, |value| {
             let is_proxy = value["metadata"]["labels"][COMPONENT] == PROXY;
             serde_json::from_value(value.clone()).ok().filter(|_| is_proxy).into_iter().collect()
         }),
         writes: writes(client).await,
-        asking: asking(client).await,
+        asking: asking(&services, |annotations| {
+            [ROUTING_PREFERENCE, SUBSETTING].iter().any(|key| annotations[*key].is_string())
+        }),
+        asking_by_use: asking(&services, |annotations| annotations[ENDPOINT_WEIGHT] == CPU_USE),
         guard: guard(client).await,
         evacuations: evacuations(client).await,
         bindings: bindings(client).await,
@@ -72,7 +77,7 @@ pub async fn sights(client: &Client, stage: Stage) -> Result<Sights, ApiError> {
 async fn evacuations(client: &Client) -> Vec<StoredEvacuation> {
     let found = objects(client, EVACUATIONS.path, "", "ZoneEvacuations").await;
     let read = |value: &Value| serde_json::from_value(value.clone()).ok().into_iter().collect();
-    every(found, read).seen().cloned().unwrap_or_default()
+    every(&found, read).seen().cloned().unwrap_or_default()
 }
 
 /// This machine's time and the API server's. The server's has whole seconds.
@@ -100,14 +105,14 @@ async fn objects(client: &Client, path: &str, selector: &str, what: &str) -> Sig
 }
 
 /// The same, each object turned into any number of others.
-fn every<T>(objects: Sight<Vec<Value>>, of: impl Fn(&Value) -> Vec<T>) -> Sight<Vec<T>> {
+fn every<T>(objects: &Sight<Vec<Value>>, of: impl Fn(&Value) -> Vec<T>) -> Sight<Vec<T>> {
     match objects {
         Sight::Seen(objects) => Sight::Seen(objects.iter().flat_map(of).collect()),
-        Sight::Hidden(why) => Sight::Hidden(why),
+        Sight::Hidden(why) => Sight::Hidden(why.clone()),
     }
 }
 
-fn map<T>(objects: Sight<Vec<Value>>, of: impl Fn(&Value) -> T) -> Sight<Vec<T>> {
+fn map<T>(objects: &Sight<Vec<Value>>, of: impl Fn(&Value) -> T) -> Sight<Vec<T>> {
     every(objects, |value| vec![of(value)])
 }
 
@@ -171,14 +176,12 @@ async fn writes(client: &Client) -> Sight<Vec<SliceWrite>> {
     }
 }
 
-/// The Services with an annotation that only zonewise's controller understands.
-async fn asking(client: &Client) -> Sight<Vec<String>> {
-    let services = objects(client, SERVICES.path, "", "Services").await;
+/// The Services whose annotations ask for something.
+fn asking(services: &Sight<Vec<Value>>, asks: impl Fn(&Value) -> bool) -> Sight<Vec<String>> {
     every(services, |value| {
         let metadata = &value["metadata"];
-        let asks = |key| metadata["annotations"][key].is_string();
         let name = |field: &str| metadata[field].as_str().unwrap_or_default();
-        let asks = [ROUTING_PREFERENCE, SUBSETTING].into_iter().any(asks);
+        let asks = asks(&metadata["annotations"]);
         asks.then(|| format!("{}/{}", name("namespace"), name("name"))).into_iter().collect()
     })
 }

@@ -9,6 +9,7 @@ use zonewise_explain::check::{
 };
 use zonewise_explain::environment::{Facts, Lease, ProxyConfig, ProxyPod, Sight, StoredDemand};
 use zonewise_explain::screens::{self, Width};
+use zonewise_inventory::demand;
 
 mod modes;
 
@@ -95,6 +96,20 @@ fn read_leases(values: &[Value]) -> Vec<Lease> {
     values.iter().map(|value| serde_json::from_value(value.clone()).unwrap()).collect()
 }
 
+/// What a controller stores that reads what Pods use, and has no figures yet.
+fn stored_use(fault: Option<&str>) -> StoredDemand {
+    let state = json!({"v": 1, "at": 0, "zones": [], "services": {}});
+    let mut by_use = json!({"v": 1, "at": 0, "services": {}});
+    if let Some(fault) = fault {
+        by_use["f"] = fault.into();
+    }
+    let map = json!({
+        "metadata": {"namespace": "zonewise-system", "name": "zonewise-demand"},
+        "data": {"state": state.to_string(), "use": by_use.to_string()},
+    });
+    StoredDemand::from(demand::decode(map.to_string().as_bytes()).unwrap().unwrap())
+}
+
 /// Three zones; controller and proxies of zonewise in place of the built-in ones.
 fn good() -> Sights {
     let leases = own_leases("2026-01-01T11:59:50Z");
@@ -108,6 +123,7 @@ fn good() -> Sights {
     facts.own_leases = Sight::Seen(read_leases(&leases));
     facts.manager_lease = Sight::Seen(None);
     facts.proxy_pods = Sight::Seen(Vec::new());
+    facts.demand = stored_use(None);
     let right = Right {
         verb: "list",
         group: "",
@@ -144,6 +160,7 @@ fn good() -> Sights {
         leading_since: Some("2026-01-01T10:00:00Z".parse().unwrap()),
         writes: Sight::Seen(Vec::new()),
         asking: Sight::Seen(vec!["shop/web".into()]),
+        asking_by_use: Sight::Seen(vec!["shop/web".into()]),
         guard: Sight::Seen(GuardSight::default()),
         evacuations: Vec::new(),
         bindings: Sight::Seen(vec!["zonewise-controller", "zonewise-guard", "zonewise-proxy"]),
@@ -201,6 +218,7 @@ fn a_cluster_in_order_passes_every_check() {
         "role-bindings",
         "proxy-reports",
         "kernel-accepts",
+        "cpu-use",
         "versions",
     ];
     assert_eq!(names, expected);
@@ -440,6 +458,18 @@ fn every_fault_is_found_by_one_check_with_its_fix() {
             &["zonewise-demand cannot be used: it is cut off", "delete configmap"],
         ),
         (
+            |s| s.facts.demand = StoredDemand::default(),
+            "cpu-use",
+            WARNING,
+            &["shop/web", "they count the same", "--set demand.podMetrics=true"],
+        ),
+        (
+            |s| s.facts.demand = stored_use(Some("missing")),
+            "cpu-use",
+            WARNING,
+            &["shop/web", "metrics.k8s.io", "metrics-server"],
+        ),
+        (
             |s| seen(&mut s.own_pods)[1].image = "zonewise:0.2.0".into(),
             "versions",
             WARNING,
@@ -626,6 +656,7 @@ fn what_is_hidden_is_unknown() {
     sights.reports = Sight::Hidden(hidden());
     sights.writes = Sight::Hidden(hidden());
     sights.asking = Sight::Hidden(hidden());
+    sights.asking_by_use = Sight::Hidden(hidden());
     sights.guard = Sight::Hidden(hidden());
     sights.bindings = Sight::Hidden(hidden());
     sights.clocks = None;
@@ -684,7 +715,7 @@ fn a_screen_has_a_line_per_check_and_the_fix_below() {
         plain.contains("\n      kubectl label node n-b topology.kubernetes.io/zone=ZONE\n"),
         "{plain}"
     );
-    assert!(plain.ends_with("18 checks: 1 failed, 17 passed\n"), "{plain}");
+    assert!(plain.ends_with("19 checks: 1 failed, 18 passed\n"), "{plain}");
 }
 
 /// The text without colours.

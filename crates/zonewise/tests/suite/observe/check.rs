@@ -340,12 +340,45 @@ fn faults() -> Vec<Fault> {
             &[&role_binding("zonewise-proxy")],
         ),
         fault(
+            &["kubectl create service clusterip by-use --tcp=80", BY_USE],
+            ("cpu-use", "warning"),
+            &["1 Service are to count", "default/by-use", "demand.podMetrics=true"],
+            &["kubectl delete service by-use"],
+        ),
+        fault(
+            &[
+                "kubectl create service clusterip by-use --tcp=80",
+                BY_USE,
+                &apply(&measured_demand(
+                    &json!({"v": 1, "at": 0, "f": "forbidden", "services": {}}),
+                )),
+            ],
+            ("cpu-use", "warning"),
+            &["may not list PodMetrics", "default/by-use", "deploy/demand/pod-metrics.yaml"],
+            &[
+                "kubectl delete service by-use",
+                "kubectl -n zonewise-system delete configmap zonewise-demand",
+            ],
+        ),
+        fault(
             &[&daemon_set("ovnkube-node")],
             ("network-plugin", "warning"),
             &["OVN-Kubernetes (DaemonSet kube-system/ovnkube-node)", "proxy.mode=none"],
             &["kubectl -n kube-system delete daemonset ovnkube-node"],
         ),
     ]
+}
+
+const BY_USE: &str = "kubectl annotate service by-use zonewise.dev/endpoint-weight=cpu-use";
+
+/// What the leading controller stores of the CPU that endpoints use.
+fn measured_demand(by_use: &Value) -> Value {
+    let state = json!({"v": 1, "at": 0, "zones": [], "services": {}});
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"namespace": "zonewise-system", "name": "zonewise-demand"},
+        "data": {"state": state.to_string(), "use": by_use.to_string()},
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
