@@ -12,7 +12,7 @@ use crate::proxy::{ProxyUnderTest, Subject};
 use crate::table::{Figure, Row};
 
 /// Each way is measured so often; the medians are shown.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 9;
 /// Where the kernel keeps sets: elements, counters (one per CPU), tables of hashes.
 const FIELDS: [&str; 3] = ["SUnreclaim", "Percpu", "VmallocUsed"];
 
