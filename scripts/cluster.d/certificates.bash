@@ -1,18 +1,24 @@
-# Keys and certificates, as kubeadm makes them: one authority, and a certificate for each program with rights of its own.
+# Keys and certificates, as kubeadm makes them: an authority, a certificate for each program with rights of its own, and a second
+# authority for API servers behind this one, which take the caller's name from whomever it vouches for.
 
 readonly key_kind=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
 
-add_authority() {
+# authority NAME SUBJECT
+authority() {
+  openssl req -x509 -new "${key_kind[@]}" -keyout "$state/pki/$1.key" -out "$state/pki/$1.crt" -days 365 -subj "$2" 2>/dev/null
+}
+
+add_authorities() {
   mkdir -p "$state/pki"
-  openssl req -x509 -new "${key_kind[@]}" -keyout "$state/pki/ca.key" -out "$state/pki/ca.crt" -days 365 \
-    -subj /CN=zonewise-cluster 2>/dev/null
+  authority ca /CN=zonewise-cluster
+  authority front-proxy-ca /CN=zonewise-front-proxy
   openssl genrsa -out "$state/pki/sa.key" 2048 2>/dev/null
 }
 
-# certificate FILE SUBJECT [NAMES]: FILE.key and FILE.crt, valid as client and, for NAMES, as server.
+# certificate FILE SUBJECT [NAMES [AUTHORITY]]: FILE.key and FILE.crt, valid as client and, for NAMES, as server.
 certificate() {
   openssl req -new "${key_kind[@]}" -keyout "$1.key" -subj "$2" 2>/dev/null \
-    | openssl x509 -req -CA "$state/pki/ca.crt" -CAkey "$state/pki/ca.key" -CAcreateserial -days 365 -out "$1.crt" \
+    | openssl x509 -req -CA "$state/pki/${4:-ca}.crt" -CAkey "$state/pki/${4:-ca}.key" -CAcreateserial -days 365 -out "$1.crt" \
       -extfile <(printf 'extendedKeyUsage=clientAuth,serverAuth\n%s\n' "${3:+subjectAltName=$3}") 2>/dev/null
 }
 
@@ -52,7 +58,8 @@ add_control_plane_certificates() {
   certificate "$folder/kubelet-client" /O=system:masters/CN=kube-apiserver-kubelet-client
   kubeconfig_for "$folder/controller-manager.kubeconfig" /CN=system:kube-controller-manager
   kubeconfig_for "$folder/scheduler.kubeconfig" /CN=system:kube-scheduler
-  cp "$state"/pki/{ca.crt,ca.key,sa.key} "$folder/"
+  certificate "$folder/front-proxy-client" /CN=front-proxy-client '' front-proxy-ca
+  cp "$state"/pki/{ca.crt,ca.key,sa.key,front-proxy-ca.crt} "$folder/"
 }
 
 # add_node_certificates NUMBER

@@ -67,6 +67,7 @@ faults_run() {
   kubectl -n traffic annotate service web zonewise.dev/routing-preference=zonewise.dev/balanced >/dev/null
   faults_of_the_controller
   faults_of_the_proxy
+  faults_of_cpu_use
   faults_of_guard_mode
   kubectl delete namespace traffic >/dev/null
 }
@@ -109,6 +110,61 @@ faults_of_the_proxy() {
   kubectl -n zonewise-system rollout status daemonset zonewise-proxy --timeout=120s >/dev/null
   kubectl -n zonewise-system delete rolebinding zonewise-proxy >/dev/null
   fault 'a RoleBinding of the proxy is missing' proxy-reports printed
+}
+
+# With a real metrics-server: what Pods use decides how much the zones of `web` get, and what is missing for that is found.
+faults_of_cpu_use() {
+  callers | kubectl apply -f - >/dev/null
+  kubectl -n traffic rollout status daemonset callers --timeout=120s >/dev/null
+  scripts/cluster metrics on
+  keep_busy "$(node_zone 1)"
+  kubectl -n traffic annotate service web zonewise.dev/endpoint-weight=cpu-use >/dev/null
+  fault 'the CPU that endpoints use is not read' cpu-use printed
+  wait_until 300 'the endpoints of the busy zone count for less' counts_for_less "$(node_zone 1)"
+  goes_by_use "$(node_zone 1)"
+  scripts/cluster metrics off
+  fault 'there is no metrics API' cpu-use scripts/cluster metrics on
+  kubectl -n traffic annotate service web zonewise.dev/endpoint-weight- >/dev/null
+  kubectl -n traffic delete daemonset callers >/dev/null
+  release demand.podMetrics=false
+  scripts/cluster metrics off
+}
+
+# keep_busy ZONE: the Pods of `web` there use about a third of a core each, for ten minutes.
+keep_busy() {
+  local pod node
+  web_pods | while read -r pod node; do
+    [ "$(node_zone "${node#n}")" = "$1" ] || continue
+    kubectl -n traffic exec "$pod" -- bash -c '
+      work() { while [ "$SECONDS" -lt 600 ]; do for ((i = 0; i < 30000; i++)); do :; done; sleep 0.2; done; }
+      work >/dev/null 2>&1 </dev/null &' </dev/null
+  done
+}
+
+# What `explain` says of the CPU use of a zone's endpoints, without what stands in front of it.
+use_of() {
+  with_tools zonewise explain traffic/web -o json | grep -A 1 "\"source\": \"zone $1\"" \
+    | sed -nE 's/.*(its endpoints count for [^"]*).*/\1/p'
+}
+
+counts_for_less() { [ "$(use_of "$1" | grep -oE '^its endpoints count for [0-9]+' | grep -oE '[0-9]+$')" -le 90 ]; }
+
+# goes_by_use ZONE: with two of six endpoints, it answers a third of the requests if all count the same.
+goes_by_use() {
+  local share
+  share=$(share_answered_in "$1")
+  [ "$share" -lt 28 ] || fail "the endpoints of $1 answer $share % of the requests, as if they counted the same: $(use_of "$1")"
+  say "the endpoints of $1 answer $share % of the requests, and a third if all count the same: $(use_of "$1")"
+}
+
+# share_answered_in ZONE: of requests from all nodes, as many from each, the percentage that is answered there.
+share_answered_in() {
+  local pods
+  pods=$(web_pods | while read -r pod node; do [ "$(node_zone "${node#n}")" != "$1" ] || echo "$pod"; done)
+  answers | awk -v pods="$pods" '
+    BEGIN { split(pods, names); for (place in names) there[names[place]] = 1 }
+    { all++; if ($2 in there) found++ }
+    END { printf "%d", 100 * found / all }'
 }
 
 faults_of_guard_mode() {

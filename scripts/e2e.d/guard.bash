@@ -6,13 +6,18 @@ web_pods() { kubectl -n traffic get pods -l app=web -o 'jsonpath={range .items[*
 
 caller_on() { kubectl -n traffic get pods -l app=callers --field-selector "spec.nodeName=$1" -o name; }
 
-# The percentage of requests that are answered in the zone of their caller.
-share_in_zone() {
+# Sixty requests from every node, a line each: the zone of the caller, and the Pod that answered.
+answers() {
   local node
   for node in $(nodes); do
     kubectl -n traffic exec "$(caller_on "$node")" -c new -- \
       bash -c 'for _ in {1..60}; do curl -sf "http://$WEB_SERVICE_HOST/hostname" && echo; done' | sed "s/^/$(node_zone "${node#n}") /"
-  done | awk 'FILENAME == ARGV[1] { zone[$1] = $2; next } { all++; if (zone[$2] == $1) own++ } END { printf "%d", 100 * own / all }' \
+  done
+}
+
+# The percentage of requests that are answered in the zone of their caller.
+share_in_zone() {
+  answers | awk 'FILENAME == ARGV[1] { zone[$1] = $2; next } { all++; if (zone[$2] == $1) own++ } END { printf "%d", 100 * own / all }' \
     <(web_pods | while read -r pod node; do echo "$pod $(node_zone "${node#n}")"; done) -
 }
 
