@@ -93,7 +93,7 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 		cargo test --locked --workspace --bench leader
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
 		cargo test --locked --workspace --bench proxies
-	@cargo test --locked --workspace --bench tables
+	@cargo bench --locked --package zonewise-proxy --bench tables
 	@ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) cargo test --locked --workspace --bench dumps
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) UPDATE_DOCS=1 cargo test --locked --workspace --bench subsets
 

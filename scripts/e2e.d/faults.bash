@@ -159,8 +159,8 @@ goes_by_use() {
 
 # share_answered_in ZONE: of requests from all nodes, as many from each, the percentage that is answered there.
 share_answered_in() {
-  local pods
-  pods=$(web_pods | while read -r pod node; do [ "$(node_zone "${node#n}")" != "$1" ] || echo "$pod"; done)
+  local pods pod node
+  pods=$(web_pods | while read -r pod node; do [ "$(node_zone "${node#n}")" != "$1" ] || echo "$pod"; done | paste -sd ' ')
   answers | awk -v pods="$pods" '
     BEGIN { split(pods, names); for (place in names) there[names[place]] = 1 }
     { all++; if ($2 in there) found++ }

@@ -339,6 +339,27 @@ pub(crate) const CTA_PROTO_NUM: u16 = 1;
 pub(crate) const CTA_PROTO_SRC_PORT: u16 = 2;
 pub(crate) const CTA_PROTO_DST_PORT: u16 = 3;
 
+// linux/bpf_common.h, linux/filter.h
+
+pub(crate) const BPF_LD: u16 = 0x00;
+pub(crate) const BPF_LDX: u16 = 0x01;
+pub(crate) const BPF_ALU: u16 = 0x04;
+pub(crate) const BPF_JMP: u16 = 0x05;
+pub(crate) const BPF_RET: u16 = 0x06;
+pub(crate) const BPF_MISC: u16 = 0x07;
+pub(crate) const BPF_W: u16 = 0x00;
+pub(crate) const BPF_B: u16 = 0x10;
+pub(crate) const BPF_IMM: u16 = 0x00;
+pub(crate) const BPF_ABS: u16 = 0x20;
+pub(crate) const BPF_IND: u16 = 0x40;
+pub(crate) const BPF_AND: u16 = 0x50;
+pub(crate) const BPF_JEQ: u16 = 0x10;
+pub(crate) const BPF_TAX: u16 = 0x00;
+/// -0x1000.
+pub(crate) const SKF_AD_OFF: u32 = 0xffff_f000;
+pub(crate) const SKF_AD_NLATTR: u32 = 12;
+pub(crate) const SKF_AD_NLATTR_NEST: u32 = 16;
+
 // linux/rtnetlink.h, linux/icmp.h, linux/icmpv6.h, linux/if.h
 
 pub(crate) const RTN_LOCAL: u32 = 2;

@@ -9,6 +9,7 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::abi;
+use crate::filter;
 use crate::link::{Link, Received};
 use crate::parse::{Attribute, Attributes, Message};
 use crate::value::Family;
@@ -86,7 +87,8 @@ impl Unestablished {
     }
 }
 
-/// A netlink socket on which the kernel reports every flow that ends in this network namespace.
+/// A netlink socket on which the kernel reports the flows that end in this network namespace, of those whose destination was
+/// translated.
 #[derive(Debug)]
 pub struct EndedFlows {
     link: Link,
@@ -94,7 +96,8 @@ pub struct EndedFlows {
 
 impl EndedFlows {
     pub(crate) fn over(link: Link, buffer: usize) -> io::Result<Self> {
-        link.join(abi::NFNLGRP_CONNTRACK_DESTROY, buffer)?;
+        let filter = filter::by_status(abi::IPS_DST_NAT, abi::IPS_DST_NAT);
+        link.join(abi::NFNLGRP_CONNTRACK_DESTROY, &filter, buffer)?;
         Ok(Self { link })
     }
 
@@ -117,53 +120,78 @@ impl EndedFlows {
         most: usize,
         each: &mut dyn FnMut(&Flow, Carried),
     ) -> io::Result<EndedRead> {
-        self.read_messages(most, &mut |message| {
+        read_ended(&mut self.link, most, &mut |message| {
             if let Some((flow, carried)) = flow(message).zip(carried(message)) {
                 each(&flow, carried);
             }
         })
     }
+}
 
-    /// The same for TCP flows that were never established, whether their bytes were counted or not.
+/// A netlink socket on which the kernel reports the TCP flows that end and were never established, of those whose destination
+/// was translated. Most flows are established: they take neither time nor room here.
+#[derive(Debug)]
+pub struct EndedUnestablished {
+    link: Link,
+}
+
+impl EndedUnestablished {
+    pub(crate) fn over(link: Link, buffer: usize) -> io::Result<Self> {
+        let mask = abi::IPS_DST_NAT | abi::IPS_ASSURED;
+        let filter = filter::by_status_and_protocol(mask, abi::IPS_DST_NAT, abi::IPPROTO_TCP);
+        link.join(abi::NFNLGRP_CONNTRACK_DESTROY, &filter, buffer)?;
+        Ok(Self { link })
+    }
+
+    /// As [`EndedFlows::open`].
+    ///
+    /// # Errors
+    /// As [`EndedFlows::open`].
+    pub fn open(buffer: usize) -> io::Result<Self> {
+        Self::over(Link::open()?, buffer)
+    }
+
+    /// As [`EndedFlows::read`], whether the bytes of a flow were counted or not.
     ///
     /// # Errors
     /// As [`EndedFlows::read`].
-    pub fn read_unestablished(
+    pub fn read(
         &mut self,
         most: usize,
         each: &mut dyn FnMut(&Unestablished),
     ) -> io::Result<EndedRead> {
-        self.read_messages(most, &mut |message| {
+        read_ended(&mut self.link, most, &mut |message| {
             if let Some(unestablished) = unestablished(message) {
                 each(&unestablished);
             }
         })
     }
+}
 
-    fn read_messages(
-        &mut self,
-        most: usize,
-        each: &mut dyn FnMut(&Message<'_>),
-    ) -> io::Result<EndedRead> {
-        let mut result = EndedRead { overruns: 0, more: true };
-        let mut reported = 0;
-        while reported < most {
-            match self.link.receive()? {
-                Received::Nothing => {
-                    result.more = false;
-                    break;
-                }
-                Received::Overrun => result.overruns += 1,
-                Received::Messages(messages) => {
-                    for message in messages {
-                        reported += 1;
-                        each(&message);
-                    }
+/// Calls `each` for what the kernel has reported, until there is nothing more, or after about `most`.
+fn read_ended(
+    link: &mut Link,
+    most: usize,
+    each: &mut dyn FnMut(&Message<'_>),
+) -> io::Result<EndedRead> {
+    let mut result = EndedRead { overruns: 0, more: true };
+    let mut reported = 0;
+    while reported < most {
+        match link.receive()? {
+            Received::Nothing => {
+                result.more = false;
+                break;
+            }
+            Received::Overrun => result.overruns += 1,
+            Received::Messages(messages) => {
+                for message in messages {
+                    reported += 1;
+                    each(&message);
                 }
             }
         }
-        Ok(result)
     }
+    Ok(result)
 }
 
 /// How a reading of flows that have ended went.

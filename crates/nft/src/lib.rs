@@ -23,6 +23,7 @@ mod abi;
 mod batch;
 mod error;
 mod expression;
+mod filter;
 mod link;
 mod network;
 mod parse;

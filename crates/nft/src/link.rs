@@ -10,6 +10,7 @@ use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg, sockopt};
+use socket2::{SockFilter, SockRef};
 
 use crate::abi;
 use crate::parse::{Message, Messages, acknowledgement};
@@ -80,10 +81,10 @@ impl Link {
         Self { transport, port, buffer: vec![0; buffer], sequence: FIRST_SEQUENCE }
     }
 
-    /// Has the kernel send the messages of a multicast group as well, into a buffer of this size.
-    pub(crate) fn join(&self, group: u32, buffer: usize) -> io::Result<()> {
+    /// Has the kernel send the messages of a multicast group as well, those that pass the filter, into a buffer of this size.
+    pub(crate) fn join(&self, group: u32, filter: &[SockFilter], buffer: usize) -> io::Result<()> {
         match &self.transport {
-            Transport::Kernel(socket) => socket.join(group, buffer),
+            Transport::Kernel(socket) => socket.join(group, filter, buffer),
             // It never has any.
             Transport::Simulated(_) => Ok(()),
         }
@@ -206,7 +207,8 @@ impl KernelSocket {
         Ok((Self { socket, send_buffer }, address.port_number()))
     }
 
-    fn join(&self, group: u32, buffer: usize) -> io::Result<()> {
+    fn join(&self, group: u32, filter: &[SockFilter], buffer: usize) -> io::Result<()> {
+        SockRef::from(&self.socket).attach_filter(filter)?;
         let _ = sockopt::set_socket_recv_buffer_size_force(&self.socket, buffer);
         self.socket.add_membership(group)
     }

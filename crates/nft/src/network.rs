@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::conntrack::{Conntrack, EndedFlows};
+use crate::conntrack::{Conntrack, EndedFlows, EndedUnestablished};
 use crate::link::Link;
 use crate::simulated::Process;
 use crate::socket::Socket;
@@ -41,6 +41,14 @@ impl Network {
     /// As [`Network::socket`], or the process lacks `CAP_NET_ADMIN`.
     pub fn ended_flows(&self, buffer: usize) -> io::Result<EndedFlows> {
         EndedFlows::over(self.link()?, buffer)
+    }
+
+    /// The same for TCP flows that were never established.
+    ///
+    /// # Errors
+    /// As [`Network::ended_flows`].
+    pub fn ended_unestablished(&self, buffer: usize) -> io::Result<EndedUnestablished> {
+        EndedUnestablished::over(self.link()?, buffer)
     }
 
     fn link(&self) -> io::Result<Link> {

@@ -6,7 +6,9 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use crate::common::{in_namespace, nft};
-use zonewise_nft::conntrack::{Carried, Conntrack, EndedFlows, EndedRead, Flow, Unestablished};
+use zonewise_nft::conntrack::{
+    Carried, Conntrack, EndedFlows, EndedRead, EndedUnestablished, Flow, Unestablished,
+};
 use zonewise_nft::{Batch, Bytes, Data, Element, Family, Socket, Verb};
 
 use crate::kernel::slots_to;
@@ -77,7 +79,7 @@ fn connections_that_are_not_established_are_told_apart() {
             "add table ip wall; add chain ip wall in {{ type filter hook input priority 0; }}; \
              add rule ip wall in tcp dport {SILENT} drop; add rule ip wall in tcp sport 83 drop"
         )]);
-        let mut ended = EndedFlows::open(1 << 20).unwrap();
+        let mut ended = EndedUnestablished::open(1 << 20).unwrap();
         let established = TcpStream::connect("127.1.1.1:80").unwrap();
         let refused = TcpStream::connect("127.1.1.1:82").unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
@@ -99,7 +101,7 @@ fn connections_that_are_not_established_are_told_apart() {
         assert_eq!(listed, open);
         // The kernel ends a flow that is refused at once, so it is never listed. Its end says so.
         let mut told = Vec::new();
-        ended.read_unestablished(100, &mut |one| told.push(*one)).unwrap();
+        ended.read(100, &mut |one| told.push(*one)).unwrap();
         assert_eq!(told.iter().map(seen).collect::<Vec<_>>(), [(82, false, CLOSE)]);
         assert!(told[0].is_refused());
         // The ends of an established connection, of UDP, and of a connection that is not translated say nothing.
@@ -107,9 +109,30 @@ fn connections_that_are_not_established_are_told_apart() {
         drop(established);
         conntrack.flush(Family::Ip).unwrap();
         told.clear();
-        ended.read_unestablished(100, &mut |one| told.push(*one)).unwrap();
+        ended.read(100, &mut |one| told.push(*one)).unwrap();
         assert_eq!(told.iter().map(seen).collect::<BTreeSet<_>>(), open);
         assert!(told.iter().all(|one| !one.is_refused()));
+    });
+}
+
+/// The kernel leaves out what a socket is not for: it takes no room in its buffer, which is full after a few messages.
+#[test]
+fn flows_that_nobody_asked_for_take_no_room() {
+    in_namespace(|| {
+        let mut conntrack = counted_flows("1");
+        let mut of_services = EndedFlows::open(4096).unwrap();
+        let mut unestablished = EndedUnestablished::open(4096).unwrap();
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let direct: Vec<TcpStream> =
+            (0..50).map(|_| TcpStream::connect(server.local_addr().unwrap()).unwrap()).collect();
+        drop(direct);
+        conntrack.flush(Family::Ip).unwrap();
+        let none = EndedRead { overruns: 0, more: false };
+        assert_eq!(of_services.read(1000, &mut |_, _| panic!("not translated")).unwrap(), none);
+        send_from(100);
+        conntrack.flush(Family::Ip).unwrap();
+        assert!(of_services.read(1000, &mut |_, _| ()).unwrap().overruns > 0, "too many of these");
+        assert_eq!(unestablished.read(1000, &mut |_| panic!("UDP")).unwrap(), none);
     });
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use zonewise_nft::Network;
-use zonewise_nft::conntrack::{EndedFlows, Flow};
+use zonewise_nft::conntrack::{EndedUnestablished, Flow};
 
 use super::flow_ends::{EndpointZones, FlowEnds, hash};
 use super::trouble::Trouble;
@@ -40,7 +40,7 @@ const LIST: Duration = Duration::from_secs(5);
 /// Listing them may take one part in so many of the time.
 const LIST_SHARE: u32 = 20;
 
-/// Room for flows that have ended and were not read yet: some ten thousand, those of all protocols.
+/// Room for flows that have ended and were not read yet: some ten thousand. Those that were established take none.
 const BUFFER: usize = 8 << 20;
 
 /// How many flows that have ended are read at a time: several times what the buffer holds, so that there is an end also
@@ -112,7 +112,7 @@ pub struct FailedConnections {
     published: Arc<Published>,
     zone_names: ZoneNames,
     /// Reports flows that end; `None` until it is opened.
-    ended: Option<EndedFlows>,
+    ended: Option<EndedUnestablished>,
     list_at: Instant,
     memory: Memory,
     zones: EndpointZones,
@@ -172,18 +172,18 @@ impl FailedConnections {
 
     /// Opens the socket that reports flows that end, then lists what is there.
     fn begin(&mut self, now: Instant) -> io::Result<()> {
-        let ended = self.network.ended_flows(BUFFER)?;
+        let ended = self.network.ended_unestablished(BUFFER)?;
         self.list(now)?;
         self.memory.leave_all();
         self.ended = Some(ended);
         Ok(())
     }
 
-    fn drain(&mut self, ended: &mut EndedFlows) -> io::Result<()> {
+    fn drain(&mut self, ended: &mut EndedUnestablished) -> io::Result<()> {
         // Many connections to one endpoint are refused in a quarter of a second: its Service and zone are looked for once.
         let mut found: BTreeMap<FlowEnds, u64> = BTreeMap::new();
         let memory = &mut self.memory;
-        let read = ended.read_unestablished(MOST_READ, &mut |one| {
+        let read = ended.read(MOST_READ, &mut |one| {
             if one.is_refused() && memory.refused(&one.flow) {
                 *found.entry(FlowEnds::of(&one.flow)).or_default() += 1;
             }
@@ -191,7 +191,7 @@ impl FailedConnections {
         self.note(&found);
         if read.overruns > 0 && !std::mem::replace(&mut self.said, true) {
             tracing::warn!(
-                "connections end faster than they can be read: of those that are refused, some are not counted"
+                "connections are refused faster than they can be read, and some are not counted"
             );
         }
         Ok(())
