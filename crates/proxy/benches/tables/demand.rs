@@ -2,20 +2,20 @@
 //! bytes, each in a network of its own.
 //!
 //! ```text
-//!  caller ── ClusterIP ── rules of one way of counting ─► server     a turn of each in every round, never in one order
+//!  caller ── ClusterIP ── rules of one way of counting ─► server     a part of each in turns, never in one order
 //! ```
 //!
-//! A turn makes connections one after the other, and ends their flows, which is when bytes are counted. The CPU time of
-//! the process, which has both ends of the connections and reads the counters, is divided by the connections. What else
-//! runs on the machine adds noise, and should not.
+//! A part makes connections one after the other, and ends their flows, which is when bytes are counted. The CPU time of
+//! the process, which has both ends of the connections and reads the counters, is divided by the connections. Parts are
+//! short, so that a machine that gets slower for a while does so for all ways alike.
 
-use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use zonewise_common::cidr::Cidr;
 use zonewise_netns::network::{ClusterNetwork, NetnsPod};
@@ -57,19 +57,34 @@ struct Lane {
     published: Arc<Published>,
     failed: Option<FailedConnections>,
     meter: Option<Meter>,
+    /// What this round has taken so far.
+    taken: Taken,
     /// Microseconds of CPU and of time for a connection, by round.
     figures: Vec<[f64; 2]>,
+}
+
+/// What a number of connections has taken.
+#[derive(Default)]
+struct Taken {
+    connections: u32,
+    connecting: Duration,
+    cpu: Duration,
 }
 
 pub(crate) fn measure() -> Result<Vec<Row>> {
     let lanes = WAYS.iter().map(|(_, count, failed, bytes)| Lane::new(*count, *failed, *bytes));
     let mut lanes: Vec<Lane> = lanes.collect::<Result<_>>()?;
     for round in 0..WARM + ROUNDS {
-        for place in 0..lanes.len() {
-            let number = (round + place) % lanes.len();
-            let figures = lanes[number].turn()?;
+        for part in 0..PARTS {
+            for place in 0..lanes.len() {
+                let number = (part + place) % lanes.len();
+                lanes[number].part()?;
+            }
+        }
+        for lane in &mut lanes {
+            let figures = lane.end_round();
             if round >= WARM {
-                lanes[number].figures.push(figures);
+                lane.figures.push(figures);
             }
         }
     }
@@ -117,8 +132,9 @@ impl Lane {
         let failed = failed.then(|| FailedConnections::new(Network::default(), of(), names()));
         let meter = bytes.then(|| Meter::new(Network::default(), of(), names()));
         serve(&server)?;
-        let figures = Vec::new();
-        let mut lane = Self { network, caller, _kernel: kernel, published, failed, meter, figures };
+        let (taken, figures) = (Taken::default(), Vec::new());
+        let mut lane =
+            Self { network, caller, _kernel: kernel, published, failed, meter, taken, figures };
         lane.read()?;
         Ok(lane)
     }
@@ -138,20 +154,21 @@ impl Lane {
         })
     }
 
-    fn turn(&mut self) -> Result<[f64; 2]> {
-        let busy = busy()?;
-        let mut connections = 0_u32;
-        let mut connecting = Duration::ZERO;
-        for _ in 0..PARTS {
-            let part =
-                self.caller.namespace.enter(|| connect(SocketAddr::new(cluster_ip(1), 80)))?;
-            connections += part.0;
-            connecting += part.1;
-            self.network.nodes()[0].namespace.enter(|| Conntrack::open()?.flush(Family::Ip))?;
-            self.read()?;
-        }
-        let cpu = (self::busy()? - busy).as_secs_f64() * 1e6 / f64::from(connections);
-        Ok([cpu, connecting.as_secs_f64() * 1e6 / f64::from(connections)])
+    fn part(&mut self) -> Result<()> {
+        let before = busy();
+        let (connections, connecting) =
+            self.caller.namespace.enter(|| connect(SocketAddr::new(cluster_ip(1), 80)))?;
+        self.network.nodes()[0].namespace.enter(|| Conntrack::open()?.flush(Family::Ip))?;
+        self.read()?;
+        self.taken.cpu += busy() - before;
+        self.taken.connections += connections;
+        self.taken.connecting += connecting;
+        Ok(())
+    }
+
+    fn end_round(&mut self) -> [f64; 2] {
+        let Taken { connections, connecting, cpu } = std::mem::take(&mut self.taken);
+        [cpu, connecting].map(|time| time.as_secs_f64() * 1e6 / f64::from(connections))
     }
 }
 
@@ -205,13 +222,9 @@ fn connect(to: SocketAddr) -> Result<(u32, Duration)> {
 
 /// What this process has used of all CPUs: client, server, reading, and the kernel's work for their packets, which it
 /// does in their name.
-fn busy() -> Result<Duration> {
-    let text = fs::read_to_string("/proc/self/stat")?;
-    let (_, fields) = text.rsplit_once(')').context("/proc/self/stat has no name")?;
-    let ticks: Vec<i64> = fields.split_whitespace().filter_map(|n| n.parse().ok()).collect();
-    // Without the state, utime and stime are fields 10 and 11 after the name: hundredths of a second.
-    let used: i64 = ticks.iter().skip(10).take(2).sum();
-    Ok(Duration::from_millis(used.unsigned_abs() * 10))
+fn busy() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
