@@ -114,6 +114,9 @@ faults_of_the_proxy() {
 
 # With a real metrics-server: what Pods use decides how much the zones of `web` get, and what is missing for that is found.
 faults_of_cpu_use() {
+  kubectl -n traffic scale deployment web --replicas 6 >/dev/null
+  kubectl -n traffic delete pods -l app=web --wait >/dev/null
+  kubectl -n traffic rollout status deployment web --timeout=120s >/dev/null
   callers | kubectl apply -f - >/dev/null
   kubectl -n traffic rollout status daemonset callers --timeout=120s >/dev/null
   scripts/cluster metrics on
@@ -149,11 +152,13 @@ use_of() {
 
 counts_for_less() { [ "$(use_of "$1" | grep -oE '^its endpoints count for [0-9]+' | grep -oE '[0-9]+$')" -le 90 ]; }
 
-# goes_by_use ZONE: with two of six endpoints, it answers a third of the requests if all count the same.
+# goes_by_use ZONE: with two of six endpoints, it answers a third of the requests if all count the same. Of 360 requests that is
+# 33 % give or take 2.5.
 goes_by_use() {
   local share
+  [ "$(web_pods | wc -l)" = 6 ] || fail "web has not six Pods: $(web_pods | xargs)"
   share=$(share_answered_in "$1")
-  [ "$share" -lt 28 ] || fail "the endpoints of $1 answer $share % of the requests, as if they counted the same: $(use_of "$1")"
+  [ "$share" -lt 25 ] || fail "the endpoints of $1 answer $share % of the requests, as if they counted the same: $(use_of "$1")"
   say "the endpoints of $1 answer $share % of the requests, and a third if all count the same: $(use_of "$1")"
 }
 
@@ -164,7 +169,7 @@ share_answered_in() {
   answers | awk -v pods="$pods" '
     BEGIN { split(pods, names); for (place in names) there[names[place]] = 1 }
     { all++; if ($2 in there) found++ }
-    END { printf "%d", 100 * found / all }'
+    END { printf "%d", all ? 100 * found / all : 100 }'
 }
 
 faults_of_guard_mode() {
