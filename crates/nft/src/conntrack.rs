@@ -129,7 +129,7 @@ impl EndedFlows {
 }
 
 /// A netlink socket on which the kernel reports the TCP flows that end and were never established, of those whose destination
-/// was translated. Most flows are established: they take neither time nor room here.
+/// was translated. Most flows are established: of them nothing reaches this process.
 #[derive(Debug)]
 pub struct EndedUnestablished {
     link: Link,
@@ -475,7 +475,7 @@ fn status(attributes: Attributes<'_>) -> u32 {
 }
 
 /// The flow in a message, if it is one of TCP whose destination was translated and that was never established. Older
-/// kernels list all flows, whatever was asked for, and report the end of all.
+/// kernels list all flows, whatever was asked for.
 fn unestablished(message: &Message<'_>) -> Option<Unestablished> {
     let attributes = message.attributes();
     let status = status(attributes);

@@ -35,7 +35,8 @@ impl Network {
         self.link().map(Conntrack::over)
     }
 
-    /// Opens a socket on which the kernel reports flows that end, with a buffer of so many bytes.
+    /// Opens a socket on which the kernel reports flows that end, of those whose destination was translated, with a buffer of so
+    /// many bytes.
     ///
     /// # Errors
     /// As [`Network::socket`], or the process lacks `CAP_NET_ADMIN`.

@@ -11,7 +11,7 @@
 //! * `pages`: how long `/healthz`, `/metrics` and `/routes` take while the tables are verified.
 //!
 //! ```text
-//!  cargo test --workspace --bench tables -- [--scale 20000] [--only transit|affinity|demand|pages]
+//!  cargo bench --package zonewise-proxy --bench tables -- [--scale 20000] [--only transit|affinity|demand|pages]
 //! ```
 //!
 //! It needs root.

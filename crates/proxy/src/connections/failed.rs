@@ -191,7 +191,7 @@ impl FailedConnections {
         self.note(&found);
         if read.overruns > 0 && !std::mem::replace(&mut self.said, true) {
             tracing::warn!(
-                "connections are refused faster than they can be read, and some are not counted"
+                "connections that were never established end faster than they can be read: of those that were refused, some are not counted"
             );
         }
         Ok(())
