@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use zonewise_common::keys::NODE_PROXY;
 use zonewise_common::name::{CONTROLLER_NAME, GUARD_NAME, PROXY_NAME, SYSTEM_NAMESPACE};
 use zonewise_common::proxy_report::{LEASE_PREFIX, ProxyReport};
+use zonewise_topology::reason::{Code, Entry};
 
 use super::controllers::{Mode, install, mode};
 use super::nodes::verb;
@@ -316,41 +317,35 @@ fn demand(sights: &Sights) -> Option<Check> {
     }
 }
 
-/// Whether the CPU that endpoints use is read, where Services ask for that. What damaged the ConfigMap is said by `demand`.
+/// Whether the CPU that endpoints use is read, where Services ask for that. What damaged the ConfigMap is said by `demand`, and only
+/// the mode `controller` can read it.
 fn cpu_use(sights: &Sights) -> Option<Check> {
     let asking = match &sights.asking_by_use {
+        _ if mode(sights) != Mode::Controller => return None,
         Sight::Hidden(why) => return Some(CPU_USE.unknown(why)),
         Sight::Seen(asking) if asking.is_empty() => return None,
         Sight::Seen(asking) => asking,
     };
-    let names = listed(asking.iter().map(String::as_str));
     let services = verb(asking.len(), "Service", "Services");
+    let names = listed(asking.iter().map(String::as_str));
+    let missing = |code: Code| {
+        let &Entry { sentence, remedy, .. } = code.entry();
+        CPU_USE.warning(format!("{sentence}; this is about {services}: {names}"), remedy)
+    };
     match sights.facts.demand.by_use() {
         StoredUse::Unknown if sights.facts.demand.damage().is_some() => None,
-        StoredUse::Unknown => Some(
-            CPU_USE.unknown("the ConfigMap zonewise-system/zonewise-demand cannot be read"),
-        ),
-        StoredUse::Nothing => Some(
-            CPU_USE
-                .warning(
-                    format!(
-                        "the endpoints of {services} are to count by the CPU that they use ({names}), and the controller \
-                         does not read it; they count the same"
-                    ),
-                    "let the controller read the metrics API (docs/demand.md)",
-                )
-                .with([format!("{UPGRADE} --set demand.podMetrics=true")]),
-        ),
+        StoredUse::Unknown => {
+            Some(CPU_USE.unknown("the ConfigMap zonewise-system/zonewise-demand cannot be read"))
+        }
+        StoredUse::Nothing => {
+            let command = format!("{UPGRADE} --set demand.podMetrics=true");
+            Some(missing(Code::UseNotCollected).with([command]))
+        }
         StoredUse::Known(state) => Some(match state.fault {
+            Some(fault) => missing(fault.code()),
             None => CPU_USE.passed(format!(
-                "the CPU that endpoints use is read; the endpoints of {services} count by it"
+                "the CPU that endpoints use is read; those of {services} count by it"
             )),
-            Some(fault) => {
-                let entry = fault.code().entry();
-                let finding =
-                    format!("{}; the endpoints of {services} are to count by it ({names})", entry.sentence);
-                CPU_USE.warning(finding, entry.remedy)
-            }
         }),
     }
 }

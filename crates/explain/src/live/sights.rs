@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use http::header::DATE;
 use jiff::Timestamp;
 use kube::Client;
+use serde::Deserialize;
 use serde_json::Value;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::review;
@@ -12,12 +13,14 @@ use zonewise_cluster::watch::{
     NODES, PODS, SERVICES, SLICES, list_each, namespaced, query_parameter,
 };
 use zonewise_common::api_group::{COORDINATION, DISCOVERY};
-use zonewise_common::keys::{COMPONENT, ENDPOINT_WEIGHT, PROXY, ROUTING_PREFERENCE, SUBSETTING};
+use zonewise_common::keys::{COMPONENT, PROXY, ROUTING_PREFERENCE, SUBSETTING};
 use zonewise_common::name::{CONTROLLER_NAME, GUARD_NAME, PROXY_NAME, SYSTEM_NAMESPACE};
 use zonewise_common::proxy_report::LEASES;
 use zonewise_inventory::evacuation::{EVACUATIONS, StoredEvacuation};
 use zonewise_inventory::guard::{ALLOCATIONS, POLICIES, POLICY};
-use zonewise_slices::weights::CPU_USE;
+use zonewise_slices::requested::{EndpointWeight, requested_routing};
+use zonewise_slices::service::Service;
+use zonewise_slices::settings::Settings;
 
 use super::facts::{self, hidden};
 use crate::check::{
@@ -62,10 +65,11 @@ pub async fn sights(client: &Client, stage: Stage) -> Result<Sights, ApiError> {
             serde_json::from_value(value.clone()).ok().filter(|_| is_proxy).into_iter().collect()
         }),
         writes: writes(client).await,
-        asking: asking(&services, |annotations| {
+        asking: asking(&services, |service| {
+            let annotations = &service["metadata"]["annotations"];
             [ROUTING_PREFERENCE, SUBSETTING].iter().any(|key| annotations[*key].is_string())
         }),
-        asking_by_use: asking(&services, |annotations| annotations[ENDPOINT_WEIGHT] == CPU_USE),
+        asking_by_use: asking(&services, counts_by_use),
         guard: guard(client).await,
         evacuations: evacuations(client).await,
         bindings: bindings(client).await,
@@ -176,13 +180,21 @@ async fn writes(client: &Client) -> Sight<Vec<SliceWrite>> {
     }
 }
 
-/// The Services whose annotations ask for something.
+/// Whether the controller counts the endpoints of a Service by the CPU that they use, if it reads that: where it writes shares
+/// of zones, and not for the annotation alone.
+fn counts_by_use(service: &Value) -> bool {
+    Service::deserialize(service).is_ok_and(|service| {
+        let asked = requested_routing(&service, &Settings::default());
+        asked.endpoint_weight == EndpointWeight::CpuUse
+    })
+}
+
+/// The Services that ask for something.
 fn asking(services: &Sight<Vec<Value>>, asks: impl Fn(&Value) -> bool) -> Sight<Vec<String>> {
     every(services, |value| {
         let metadata = &value["metadata"];
         let name = |field: &str| metadata[field].as_str().unwrap_or_default();
-        let asks = asks(&metadata["annotations"]);
-        asks.then(|| format!("{}/{}", name("namespace"), name("name"))).into_iter().collect()
+        asks(value).then(|| format!("{}/{}", name("namespace"), name("name"))).into_iter().collect()
     })
 }
 
@@ -284,4 +296,24 @@ async fn rights(client: &Client, stage: Stage) -> Vec<Right> {
         rights.push(Right { verb, group, resource, namespace, purpose, allowed });
     }
     rights
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn endpoints_count_by_use_where_shares_are_written() {
+        for (preference, expected) in [("zonewise.dev/balanced", true), ("Auto", false)] {
+            let service = json!({
+                "metadata": {"namespace": "shop", "name": "web", "annotations": {
+                    "zonewise.dev/endpoint-weight": "cpu-use", "zonewise.dev/routing-preference": preference,
+                }},
+                "spec": {"type": "ClusterIP", "selector": {"app": "web"}},
+            });
+            assert_eq!(counts_by_use(&service), expected, "{preference}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use zonewise_inventory::demand;
 
 mod modes;
 
-use modes::{guarded, managed};
+use modes::{guarded, managed, observing};
 
 const NOW: &str = "2026-01-01T12:00:00Z";
 const ZONES: [&str; 3] = ["a", "b", "c"];
@@ -461,7 +461,7 @@ fn every_fault_is_found_by_one_check_with_its_fix() {
             |s| s.facts.demand = StoredDemand::default(),
             "cpu-use",
             WARNING,
-            &["shop/web", "they count the same", "--set demand.podMetrics=true"],
+            &["1 Service: shop/web", "all count the same", "--set demand.podMetrics=true"],
         ),
         (
             |s| s.facts.demand = stored_use(Some("missing")),
@@ -640,6 +640,16 @@ fn kube_proxy_is_kept_away_without_a_loss_of_its_own_terms() {
     }
     let label = "kubectl label node n-b zonewise.dev/proxy=yes --overwrite";
     assert_eq!(commands(json!([term("zonewise.dev/proxy")])), [label]);
+}
+
+/// The chart refuses the setting in other modes.
+#[test]
+fn only_the_mode_controller_is_asked_about_cpu_use() {
+    let is_asked = |change: Change| {
+        judged(Stage::After, change).checks.iter().any(|check| check.name == "cpu-use")
+    };
+    let changes: [Change; 3] = [|_| (), guarded, observing];
+    assert_eq!(changes.map(is_asked), [true, false, false]);
 }
 
 /// What cannot be seen is neither good nor bad.

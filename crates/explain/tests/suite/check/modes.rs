@@ -33,7 +33,7 @@ fn guarded_by_webhook(sights: &mut Sights, name: &str, failure_policy: &str) {
 }
 
 /// The controller observes: it has no Lease, and nothing asks for what it does not do.
-fn observing(sights: &mut Sights) {
+pub(super) fn observing(sights: &mut Sights) {
     in_mode(sights, "observe");
     seen(&mut sights.facts.own_leases).remove(0);
     sights.asking = Sight::Seen(Vec::new());

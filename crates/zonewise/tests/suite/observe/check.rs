@@ -342,7 +342,7 @@ fn faults() -> Vec<Fault> {
         fault(
             &["kubectl create service clusterip by-use --tcp=80", BY_USE],
             ("cpu-use", "warning"),
-            &["1 Service are to count", "default/by-use", "demand.podMetrics=true"],
+            &["1 Service: default/by-use", "all count the same", "demand.podMetrics=true"],
             &["kubectl delete service by-use"],
         ),
         fault(
@@ -369,7 +369,8 @@ fn faults() -> Vec<Fault> {
     ]
 }
 
-const BY_USE: &str = "kubectl annotate service by-use zonewise.dev/endpoint-weight=cpu-use";
+const BY_USE: &str = "kubectl annotate service by-use zonewise.dev/endpoint-weight=cpu-use \
+    zonewise.dev/routing-preference=zonewise.dev/balanced";
 
 /// What the leading controller stores of the CPU that endpoints use.
 fn measured_demand(by_use: &Value) -> Value {
