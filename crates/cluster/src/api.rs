@@ -208,6 +208,14 @@ pub async fn get(client: &Client, path: &str) -> Result<bytes::Bytes, ApiError> 
     call(client, Method::GET, path, JSON, Vec::new()).await
 }
 
+/// Deletes an object; that there is none is no error.
+pub async fn delete(client: &Client, path: &str) -> Result<(), ApiError> {
+    match call(client, Method::DELETE, path, JSON, Vec::new()).await {
+        Ok(_) | Err(ApiError::NotFound(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads what is at a path and returns the whole answer with its headers.
 pub async fn get_with_headers(
     client: &Client,

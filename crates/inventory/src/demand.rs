@@ -147,6 +147,14 @@ pub async fn write(client: &Client, texts: &StoredTexts) -> Result<(), ApiError>
     api::call(client, Method::PATCH, &path, api::APPLY, body).await.map(drop)
 }
 
+/// Removes what is stored, if anything is.
+///
+/// # Errors
+/// If the API server does not accept it.
+pub async fn delete(client: &Client) -> Result<(), ApiError> {
+    api::delete(client, &path()).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

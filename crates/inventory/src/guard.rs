@@ -120,7 +120,7 @@ pub async fn allocate(
 
 /// Deletes the allocation of a Service; that there is none is no error.
 pub async fn delete_allocation(client: &Client, (namespace, name): &Key) -> Result<(), ApiError> {
-    delete(client, &allocation_path(namespace, name)?).await
+    api::delete(client, &allocation_path(namespace, name)?).await
 }
 
 /// A Service as it is stored now, which the watch may not have reported yet; `None` if it does not exist.
@@ -224,14 +224,6 @@ async fn patch<T: DeserializeOwned>(
 ) -> Result<T, ApiError> {
     let body = body.to_string().into_bytes();
     decoded(&api::call(client, Method::PATCH, path, content_type, body).await?)
-}
-
-/// Deletes an object; that there is none is no error.
-pub(crate) async fn delete(client: &Client, path: &str) -> Result<(), ApiError> {
-    match api::call(client, Method::DELETE, path, api::JSON, Vec::new()).await {
-        Ok(_) | Err(ApiError::NotFound(_)) => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 /// What an answer in JSON says.

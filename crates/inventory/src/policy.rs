@@ -18,7 +18,7 @@ use zonewise_cluster::watch::query_parameter;
 use zonewise_common::keys::{COMPONENT, SERVICE_NAME};
 use zonewise_common::name::Name;
 
-use crate::guard::{POLICIES, POLICY, apply, decoded, delete};
+use crate::guard::{POLICIES, POLICY, apply, decoded};
 use crate::write::segment;
 
 /// The value of the label [`COMPONENT`] on bindings.
@@ -62,7 +62,7 @@ pub async fn install(client: &Client, policy: &Value) -> Result<Version, ApiErro
 
 /// Deletes the policy; that there is none is no error.
 pub async fn uninstall(client: &Client) -> Result<(), ApiError> {
-    delete(client, &policy_path()).await
+    api::delete(client, &policy_path()).await
 }
 
 /// Writes the binding of a Service's name. The API server refuses it while there is no policy.
@@ -73,7 +73,7 @@ pub async fn bind(client: &Client, service: &str) -> Result<Version, ApiError> {
 
 /// Deletes the binding of a Service's name; that there is none is no error.
 pub async fn unbind(client: &Client, service: &str) -> Result<(), ApiError> {
-    delete(client, &binding_path(service)?).await
+    api::delete(client, &binding_path(service)?).await
 }
 
 /// The bindings that are stored, by the name of their Service. An API server that does not know the kind has none.

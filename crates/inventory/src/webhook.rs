@@ -21,7 +21,7 @@ use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Name, SYSTEM_NAMESPACE};
 use zonewise_slices::settings::REFERENCE_MANAGED_BY;
 
-use crate::guard::{POLICIES, POLICY, apply, decoded, delete};
+use crate::guard::{POLICIES, POLICY, apply, decoded};
 use crate::policy::{GUARD, Stored, Version};
 
 /// The name of the Service through which the API server reaches the webhook, and of the Secret with its certificate.
@@ -139,7 +139,7 @@ pub async fn installed(client: &Client) -> Result<Option<Version>, ApiError> {
 
 /// Deletes the configuration; that there is none is no error.
 pub async fn uninstall(client: &Client) -> Result<(), ApiError> {
-    delete(client, &path()).await
+    api::delete(client, &path()).await
 }
 
 fn path() -> String {

@@ -79,6 +79,26 @@ impl<L: IndexListener> Lead<'_, L> {
         }
     }
 
+    /// Removes what was stored while something was measured: `plan` and `explain` would take it for what is in force. Tries again
+    /// while the API server is not available.
+    async fn forget(&self) {
+        let mut backoff = Backoff::default();
+        loop {
+            match stored::delete(self.client).await {
+                Ok(()) => return,
+                Err(error) if error.is_general() => sleep(backoff.next()).await,
+                Err(error) => {
+                    tracing::warn!(
+                        %error,
+                        "nothing is measured, and what was measured earlier may still be stored: delete the ConfigMap \
+                         zonewise-system/zonewise-demand"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+
     /// Asks for demand and decides, until the future is dropped; `changed` gets the Services for which something has changed.
     pub(crate) async fn measure(
         &self,
@@ -87,7 +107,10 @@ impl<L: IndexListener> Lead<'_, L> {
     ) {
         let decide = async { tokio::join!(self.decide(nodes, changed), self.read_use()) };
         match self.config.source {
-            Source::None if !self.config.is_on() => std::future::pending().await,
+            Source::None if !self.config.is_on() => {
+                self.forget().await;
+                std::future::pending().await
+            }
             Source::None => drop(decide.await),
             Source::Proxies => {
                 let DemandConfig { period, token_file, .. } = self.config.clone();

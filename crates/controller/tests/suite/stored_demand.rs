@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zonewise_controller::config::{Config, DemandConfig};
 use zonewise_testbed::{Change, Cluster, User, eventually};
 
-use crate::common::{addresses, slices};
+use crate::common::{addresses, config, slices};
 use crate::demand::{
     AUDIENCE, add_service, cluster, counts, hasty, measuring, proxy, start, stored_shares,
     token_file, zone_shares,
@@ -66,6 +66,35 @@ async fn damage(cluster: &Cluster) {
         Some(_) => objects.update(&[config_map]).await.unwrap(),
     }
     assert!(stored_shares(cluster).await.unwrap_err().contains("not the expected JSON"));
+}
+
+/// Whether the ConfigMap is there.
+async fn is_stored(cluster: &Cluster) -> bool {
+    let objects = cluster.objects().unwrap();
+    let stored = objects.get("ConfigMap", Some("zonewise-system"), "zonewise-demand").await;
+    stored.unwrap().is_some()
+}
+
+/// `plan` and `explain` take what is stored for what is in force. A leader that measures nothing removes what another has
+/// stored that did.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_stored_goes_when_nothing_is_measured_any_more() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    add_service(&cluster).await;
+    let running = start(&cluster, hasty(&cluster).await).await;
+    eventually(|| async {
+        if is_stored(&cluster).await { Ok(()) } else { Err("nothing is stored".to_owned()) }
+    })
+    .await;
+    running.stop().await.unwrap();
+    assert!(is_stored(&cluster).await, "the next leader goes on with it");
+    let running = start(&cluster, config("")).await;
+    eventually(|| async {
+        if is_stored(&cluster).await { Err("it is stored".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    running.stop().await.unwrap();
 }
 
 /// A new leader begins by CPU and replaces what it cannot read. A leader that runs replaces it with the next figures, and
