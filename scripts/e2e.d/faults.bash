@@ -98,6 +98,7 @@ turn_built_in_off() {
 }
 
 faults_of_the_proxy() {
+  keep_daemon_set
   release proxy.mode=replace proxy.nodes=all
   # Helm does not wait for the last node, and the printed commands are for the nodes that have the proxy.
   kubectl -n zonewise-system rollout status daemonset zonewise-proxy --timeout=120s >/dev/null
