@@ -132,6 +132,7 @@ impl Controller {
     fn lead_demand(&self) -> Lead<'_, ServiceEnqueuer> {
         Lead {
             demand: &self.demand,
+            mode: self.config.mode,
             config: &self.config.demand,
             client: &self.client,
             leadership: &self.leadership,

@@ -29,7 +29,7 @@ use super::cpu_use;
 use super::pod_metrics::WantedPods;
 use super::storing::{Occasion, Stored};
 use super::{Changed, Demand};
-use crate::config::{DemandConfig, Source};
+use crate::config::{DemandConfig, Mode, Source};
 use crate::proxies::ProxyReadiness;
 
 /// How long a new leader waits for what the last one has stored. Without it, it begins with the model.
@@ -38,6 +38,7 @@ const RESTORE_LIMIT: Duration = Duration::from_secs(10);
 /// What the leader needs for it.
 pub(crate) struct Lead<'a, L> {
     pub(crate) demand: &'a Arc<Demand>,
+    pub(crate) mode: Mode,
     pub(crate) config: &'a DemandConfig,
     pub(crate) client: &'a Client,
     pub(crate) leadership: &'a Leadership,
@@ -83,7 +84,7 @@ impl<L: IndexListener> Lead<'_, L> {
     /// while the API server is not available.
     async fn forget(&self) {
         let mut backoff = Backoff::default();
-        loop {
+        while self.mode != Mode::Observe && self.leadership.may_write() {
             match stored::delete(self.client).await {
                 Ok(()) => return,
                 Err(error) if error.is_general() => sleep(backoff.next()).await,
