@@ -110,7 +110,7 @@ impl<L: IndexListener> Lead<'_, L> {
         match self.config.source {
             Source::None if !self.config.is_on() => {
                 self.forget().await;
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
             Source::None => drop(decide.await),
             Source::Proxies => {
