@@ -98,11 +98,12 @@ turn_built_in_off() {
 }
 
 faults_of_the_proxy() {
-  keep_daemon_set
   release proxy.mode=replace proxy.nodes=all
   # Helm does not wait for the last node, and the printed commands are for the nodes that have the proxy.
   kubectl -n zonewise-system rollout status daemonset zonewise-proxy --timeout=120s >/dev/null
   fault 'kube-proxy runs on nodes that have our proxy' service-proxy printed
+  # The first of the printed commands has kept the DaemonSet as it was: restore_daemon_set brings that back.
+  mv kube-proxy.yaml "$results/kube-proxy.yaml"
   kubectl -n zonewise-system rollout restart daemonset zonewise-proxy >/dev/null
   kubectl -n zonewise-system rollout status daemonset zonewise-proxy --timeout=120s >/dev/null
   kubectl label namespace zonewise-system pod-security.kubernetes.io/enforce=baseline --overwrite >/dev/null

@@ -83,16 +83,11 @@ install_beside() {
 
 has_table() { inside "$1" nft list tables | grep "^table ip $2$" >/dev/null; }
 
-# For restore_daemon_set, before the DaemonSet of kube-proxy is changed.
-keep_daemon_set() {
-  kubectl -n kube-system get daemonset kube-proxy -o yaml | sed -E '/^  (creationTimestamp|resourceVersion|uid):/d' >"$results/kube-proxy.yaml"
-}
-
 replace_kube_proxy() {
   local node
   helm upgrade zonewise "$results/former/deploy/chart" --reuse-values --set proxy.mode=replace --set proxy.nodes=labelled \
     --wait --timeout 3m
-  keep_daemon_set
+  kubectl -n kube-system get daemonset kube-proxy -o yaml | sed -E '/^  (creationTimestamp|resourceVersion|uid):/d' >"$results/kube-proxy.yaml"
   kubectl -n kube-system patch daemonset kube-proxy --type merge -p '{"spec":{
     "updateStrategy":{"type":"OnDelete","rollingUpdate":null},"template":{"spec":{"affinity":{
     "nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
