@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use crate::common::{in_namespace, nft};
@@ -31,6 +31,18 @@ fn send_from(clients: usize) {
     for client in &clients {
         client.send_to(b"hello", "127.1.1.1:53").unwrap();
     }
+}
+
+/// Leads TCP connections to a port of 127.1.1.1 to one of 127.0.0.1.
+fn translate(ports: &[(u16, u16)]) {
+    let mut batch = Batch::new("zw");
+    for (port, to) in ports {
+        let key = Bytes::new().address([127, 1, 1, 1].into()).protocol(6).port(*port).number(0);
+        let data = Bytes::new().address([127, 0, 0, 1].into()).port(*to);
+        let element = Element::pair(key.as_slice(), Data::Value(data.as_slice()));
+        batch.elements(Verb::Add, Family::Ip, "slots").push(&element);
+    }
+    Socket::open().unwrap().commit(&batch).unwrap();
 }
 
 fn end_all(conntrack: &mut Conntrack) -> Vec<Flow> {
@@ -67,14 +79,7 @@ fn connections_that_are_not_established_are_told_apart() {
         let mut conntrack = counted_flows("1");
         let [accepts, unheard] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [open, lost] = [&accepts, &unheard].map(|server| server.local_addr().unwrap().port());
-        let mut batch = Batch::new("zw");
-        for (port, to) in [(80, open), (81, SILENT), (82, REFUSES), (83, lost)] {
-            let key = Bytes::new().address([127, 1, 1, 1].into()).protocol(6).port(port).number(0);
-            let data = Bytes::new().address([127, 0, 0, 1].into()).port(to);
-            let element = Element::pair(key.as_slice(), Data::Value(data.as_slice()));
-            batch.elements(Verb::Add, Family::Ip, "slots").push(&element);
-        }
-        Socket::open().unwrap().commit(&batch).unwrap();
+        translate(&[(80, open), (81, SILENT), (82, REFUSES), (83, lost)]);
         nft(&[&format!(
             "add table ip wall; add chain ip wall in {{ type filter hook input priority 0; }}; \
              add rule ip wall in tcp dport {SILENT} drop; add rule ip wall in tcp sport 83 drop"
@@ -120,18 +125,23 @@ fn connections_that_are_not_established_are_told_apart() {
 fn flows_that_nobody_asked_for_take_no_room() {
     in_namespace(|| {
         let mut conntrack = counted_flows("1");
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = server.local_addr().unwrap();
+        translate(&[(80, at.port())]);
         let mut of_services = EndedFlows::open(4096).unwrap();
         let mut unestablished = EndedUnestablished::open(4096).unwrap();
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let direct: Vec<TcpStream> =
-            (0..50).map(|_| TcpStream::connect(server.local_addr().unwrap()).unwrap()).collect();
-        drop(direct);
-        conntrack.flush(Family::Ip).unwrap();
+        let mut end_connections = |to: SocketAddr| {
+            drop((0..50).map(|_| TcpStream::connect(to).unwrap()).collect::<Vec<_>>());
+            conntrack.flush(Family::Ip).unwrap();
+        };
         let none = EndedRead { overruns: 0, more: false };
+        end_connections(at);
         assert_eq!(of_services.read(1000, &mut |_, _| panic!("not translated")).unwrap(), none);
+        end_connections(([127, 1, 1, 1], 80).into());
+        assert!(of_services.read(1000, &mut |_, _| ()).unwrap().overruns > 0, "too many of these");
+        assert_eq!(unestablished.read(1000, &mut |_| panic!("established")).unwrap(), none);
         send_from(100);
         conntrack.flush(Family::Ip).unwrap();
-        assert!(of_services.read(1000, &mut |_, _| ()).unwrap().overruns > 0, "too many of these");
         assert_eq!(unestablished.read(1000, &mut |_| panic!("UDP")).unwrap(), none);
     });
 }
