@@ -78,13 +78,13 @@ fuzz: ## Search for input that makes a reader panic (SECONDS=180 for each TARGET
 
 bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in the same run)
 	@scripts/setup bench
-	@cargo bench --locked --package zonewise-simulator --bench instructions
+	@cargo bench --locked --package zonewise-simulator --features instructions --bench instructions
 	@cargo bench --locked --package zonewise-simulator --bench rows
 	@cargo bench --locked --package zonewise-explain --bench shapes
 	@cargo bench --locked --package zonewise-demand --bench fleet
 	@cargo build --release --locked --package zonewise
 	@scripts/bench-peer $(ZONEWISE) "$(PEER)"
-	@cargo bench --locked --package zonewise-slices --bench instructions
+	@cargo bench --locked --package zonewise-slices --features instructions --bench instructions
 	@HINTS_PEER=$$(scripts/reference bench)/hints cargo bench --locked --package zonewise-slices --bench hints
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) cargo bench --locked --package zonewise-inventory --bench forms
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
