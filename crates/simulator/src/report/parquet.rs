@@ -1,9 +1,9 @@
-//! The summary, and rows, as Parquet: typed columns, zstd, row groups of about a hundred thousand rows (bounded memory).
+//! The summary, and rows, as Parquet: typed columns, Snappy, row groups of about a hundred thousand rows (bounded memory).
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -87,7 +87,7 @@ impl<W: Write + Send> Writer<W> {
             .build()?;
         let about = |key: &str, value: &str| KeyValue::new(key.to_owned(), value.to_owned());
         let properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+            .set_compression(Compression::SNAPPY)
             .set_key_value_metadata(Some(vec![
                 about("zonewise.version", env!("CARGO_PKG_VERSION")),
                 about("zonewise.dataset", title),
