@@ -18,7 +18,7 @@ ifeq ($(shell uname -m),x86_64)
 QUICK_LINK += -C link-arg=-Wl,--icf=all
 endif
 
-.PHONY: help run test test-long test-json cluster cluster-down e2e e2e-smoke e2e-faults fuzz bench lint advisories docs pictures install image manifests archives \
+.PHONY: help run test test-all test-long test-json stress cluster cluster-down e2e e2e-smoke e2e-faults fuzz bench lint advisories docs pictures install image manifests archives \
 	release-files simulate simulate-faults simulate-kep soak
 
 help: ## Show this list
@@ -45,17 +45,25 @@ soak: ## Run controller and proxy under churn and faults on the real kernel; doe
 	@cargo build --release --quiet --locked --package zonewise
 	@ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) cargo test --quiet --locked --workspace --bench soak -- --minutes $(or $(MINUTES),30)
 
-test: ## Run all tests, against a real kube-apiserver and the real kernel (as root: network namespaces)
+test: ## Prove the product, in minutes: a real kube-apiserver, the real kernel, a real browser
 	@scripts/setup tests
 	@scripts/test
 
-test-long: ## The same tests with many more random cases (CASES=20000 each): for a night, or before a release
+test-all: ## Besides, what takes long or more programs: kube-proxy, kubectl, Helm, 1,000 random cases (PART=1/6: a sixth)
 	@scripts/setup tests
-	@PROPTEST_CASES=$(or $(CASES),20000) STRICT=1 scripts/test
+	@TIER=all scripts/test
 
-test-json: ## The same tests with JSON in place of protobuf between our programs and the API server
+test-long: ## The tests of test-all with many more random cases (CASES=20000 each): for a night, or before a release
 	@scripts/setup tests
-	@CONTENT_TYPE=application/json scripts/test
+	@TIER=all PROPTEST_CASES=$(or $(CASES),20000) scripts/test
+
+test-json: ## The tests of test-all with JSON in place of protobuf between our programs and the API server
+	@scripts/setup tests
+	@TIER=all CONTENT_TYPE=application/json scripts/test
+
+stress: ## Run tests 200 times beside a load of all cores: are they steady? (TESTS='counting:: walks::', TIMES=200)
+	@scripts/setup tests
+	@scripts/stress $(TESTS)
 
 cluster: ## Make a real Kubernetes cluster on this machine: three nodes in three zones (NODES=3, DUAL=1; as root)
 	@scripts/cluster up
@@ -133,7 +141,7 @@ release-files: ## Everything that a release has, in target/release-files (ARCH="
 	@$(MAKE) --no-print-directory archives
 
 pictures: ## Take the pictures of the dashboard in docs/pictures anew, with Chromium
-	@scripts/setup tests
+	@scripts/setup thorough
 	@UPDATE_PICTURES=1 cargo test --locked --quiet --workspace --test suite -- dashboard::pictures dashboard::lab
 
 docs: ## Build the API documentation, and renew the generated pages in docs/

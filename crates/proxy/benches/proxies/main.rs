@@ -18,7 +18,7 @@
 //! * `table`: the figures side by side.
 //!
 //! ```text
-//!  ZONEWISE_REFERENCE=$(scripts/reference tests) ZONEWISE_BINARY=target/release/zonewise \
+//!  ZONEWISE_REFERENCE=$(scripts/reference thorough) ZONEWISE_BINARY=target/release/zonewise \
 //!    cargo test --workspace --bench proxies -- [--scale 100,1000,5000,20000] [--rounds N] [-o json]
 //!      [--only first|memory|change|burst|cpu|path|counters]
 //! ```

@@ -7,7 +7,7 @@
 //!  computed:  the controller's plan ─► size of the objects × 10,000 Services
 //! ```
 //!
-//! Run with `ZONEWISE_REFERENCE=$(scripts/reference tests) cargo test --workspace --bench subsets`.
+//! Run with `ZONEWISE_REFERENCE=$(scripts/reference thorough) cargo test --workspace --bench subsets`.
 //! `UPDATE_DOCS=1` renews `docs/pictures/subsets.svg`.
 #![allow(
     clippy::unwrap_used,
