@@ -18,7 +18,7 @@ ifeq ($(shell uname -m),x86_64)
 QUICK_LINK += -C link-arg=-Wl,--icf=all
 endif
 
-.PHONY: help run test test-all test-long test-json stress cluster cluster-down e2e e2e-smoke e2e-faults fuzz bench lint advisories docs pictures install image manifests archives \
+.PHONY: help run test test-all test-long test-json stress cluster cluster-down e2e e2e-smoke e2e-faults fuzz mutants bench lint advisories docs pictures install image manifests archives \
 	release-files simulate simulate-faults simulate-kep soak
 
 help: ## Show this list
@@ -83,6 +83,10 @@ e2e-faults: ## Make misconfigurations on purpose: zonewise check finds each, and
 fuzz: ## Search for input that makes a reader panic (SECONDS=180 for each TARGETS; needs nightly Rust)
 	@scripts/setup fuzz
 	@scripts/fuzz $(or $(SECONDS),180) $(TARGETS)
+
+mutants: ## Change the pure crates in SAMPLE=200 places, one at a time: do their tests notice? (SEED=1, CRATES="slices"; or SINCE=REV)
+	@scripts/setup mutants
+	@scripts/mutants $(if $(SINCE),--in-diff $(SINCE)) $(CRATES)
 
 bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in the same run)
 	@scripts/setup bench
