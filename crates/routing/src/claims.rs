@@ -55,10 +55,12 @@ impl ClusterClaims {
     }
 
     /// Replaces what a Service claims; a Service that is gone claims nothing. Returns the Services whose
-    /// frontends may come or go by that, itself among them; none if nothing has changed.
+    /// frontends may come or go by that, itself among them; none if nothing has changed. A Service that was
+    /// made anew under its name has another rank: that is a change too.
     pub fn set(&mut self, service: &Key, new: ServiceClaims) -> BTreeSet<Key> {
         let old = self.services.remove(service).unwrap_or_default();
-        let changed = new.frontends != old.frontends;
+        let remade = new.created != old.created && !new.frontends.is_empty();
+        let changed = remade || new.frontends != old.frontends;
         let all = old.frontends.iter().chain(&new.frontends);
         let mut concerned =
             if changed { self.ownership.competitors(service, all) } else { BTreeSet::new() };

@@ -3,6 +3,7 @@
 //! requirements that they prove; docs/requirements.md lists them.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
+mod claims;
 mod common;
 mod order;
 mod ownership;

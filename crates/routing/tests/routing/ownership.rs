@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use zonewise_common::cidr::Cidr;
 use zonewise_common::name::{Key, Name};
-use zonewise_routing::{Claim, Family, Frontend, Ownership, Protected, Protocol, RoutedService};
+use zonewise_routing::{
+    Claim, Family, Frontend, Ownership, Protected, Protocol, Refusal, RoutedService,
+};
 
 use crate::common::reader;
 
 /// A Service `ns/name` with the ClusterIP 10.96.0.`n`, port 80 and these fields of its spec.
-fn service(name: &str, n: u8, created: &str, spec: &Value) -> RoutedService {
+pub(crate) fn service(name: &str, n: u8, created: &str, spec: &Value) -> RoutedService {
     let mut object = json!({
         "metadata": {"namespace": "ns", "name": name, "creationTimestamp": created},
         "spec": {
@@ -27,7 +29,7 @@ fn service(name: &str, n: u8, created: &str, spec: &Value) -> RoutedService {
     reader("a").read_service(&object.to_string()).unwrap()
 }
 
-fn key(name: &str) -> Key {
+pub(crate) fn key(name: &str) -> Key {
     ("ns".into(), name.into())
 }
 
@@ -62,8 +64,8 @@ fn refused(ownership: &Ownership) -> BTreeSet<String> {
     ownership.refused().map(line).collect()
 }
 
-const OLD: &str = "2020-01-01T00:00:00Z";
-const NEW: &str = "2026-01-01T00:00:00Z";
+pub(crate) const OLD: &str = "2020-01-01T00:00:00Z";
+pub(crate) const NEW: &str = "2026-01-01T00:00:00Z";
 
 #[test]
 fn claims_are_ranked_by_kind_then_age_then_name() {
@@ -172,4 +174,86 @@ fn a_service_does_not_compete_with_itself() {
     let ownership = of(&[&service("web", 1, OLD, &both)], Protected::default());
     assert_eq!(refused(&ownership), BTreeSet::new());
     assert_eq!(owner(&ownership, "10.96.0.1:80"), Some("web"));
+}
+
+/// External IPs are refused at any port and protocol of an address that is another Service's ClusterIP.
+#[test]
+fn a_cluster_ip_is_protected_at_ports_and_protocols_it_does_not_serve() {
+    let sctp = json!({"ports": [{"port": 9, "protocol": "SCTP"}]});
+    let owner = service("owner", 10, NEW, &sctp);
+    for (protocol, port) in [("TCP", 1), ("UDP", 53), ("SCTP", 65_535)] {
+        let ports = json!([{"port": port, "protocol": protocol}]);
+        let thief = json!({"externalIPs": ["10.96.0.10", "10.96.0.11"], "ports": ports});
+        let ownership = of(&[&owner, &service("thief", 1, OLD, &thief)], Protected::default());
+        let told: Vec<String> =
+            ownership.refused().map(|(at, _, refusal)| format!("{at} {refusal:?}")).collect();
+        assert_eq!(told, [format!("10.96.0.10:{port}/{protocol} ClusterIp")]);
+    }
+}
+
+/// Competitors of a ClusterIP are all who claim its address, whatever the protocol and port.
+#[test]
+fn a_cluster_ip_concerns_the_external_ips_at_its_address() {
+    let external = |name, n, port, protocol| {
+        let ports = json!([{"port": port, "protocol": protocol}]);
+        service(name, n, NEW, &json!({"externalIPs": ["10.96.0.9"], "ports": ports}))
+    };
+    let others = [
+        external("tcp", 1, 1, "TCP"),
+        external("udp", 2, 80, "UDP"),
+        external("sctp", 3, 65_535, "SCTP"),
+    ];
+    let neighbour = service("neighbour", 4, NEW, &json!({"externalIPs": ["10.96.0.8"]}));
+    let services: Vec<&RoutedService> = others.iter().chain([&neighbour]).collect();
+    let ownership = of(&services, Protected::default());
+    let dns = service("dns", 9, NEW, &json!({"ports": [{"port": 53, "protocol": "UDP"}]}));
+    let frontends = dns.frontends(&dns.ports[0], Family::V4);
+    let concerned = ownership.competitors(&key("dns"), frontends.iter());
+    assert_eq!(concerned, ["sctp", "tcp", "udp"].map(key).into());
+}
+
+#[test]
+fn api_servers_concern_those_who_claim_their_sockets() {
+    let at = |name, n, port, protocol| {
+        let ports = json!([{"port": port, "protocol": protocol}]);
+        service(name, n, NEW, &json!({"externalIPs": ["192.168.0.1"], "ports": ports}))
+    };
+    let services =
+        [at("same", 1, 6443, "TCP"), at("udp", 2, 6443, "UDP"), at("other", 3, 6444, "TCP")];
+    let mut ownership = of(&services.each_ref(), Protected::default());
+    assert_eq!(ownership.api_servers(), &BTreeSet::new());
+    let sockets =
+        BTreeSet::from(["192.168.0.1:6443", "[fd00::1]:6443"].map(|at| at.parse().unwrap()));
+    assert_eq!(ownership.claimants(&sockets), BTreeSet::from([key("same")]));
+    ownership.set_api_servers(sockets.clone());
+    assert_eq!(ownership.api_servers(), &sockets);
+    assert_eq!(owner(&ownership, "192.168.0.1:6443"), None);
+    assert_eq!(owner(&ownership, "192.168.0.1:6444"), Some("other"));
+}
+
+#[test]
+fn what_is_protected_can_change() {
+    let thief = service("thief", 1, OLD, &json!({"externalIPs": ["203.0.113.7"]}));
+    let mut ownership = of(&[&thief], Protected::default());
+    let owner = |ownership: &Ownership| owner(ownership, "203.0.113.7:80").map(str::to_owned);
+    assert_eq!(owner(&ownership).as_deref(), Some("thief"));
+    ownership.set_protected(Protected { service_cidrs: Vec::new(), node_ports: vec![80] });
+    assert_eq!(owner(&ownership), None);
+    ownership.set_protected(Protected::default());
+    let range = Cidr::parse("203.0.113.0/24").unwrap();
+    assert!(ownership.set_service_cidrs(vec![range]));
+    assert!(!ownership.set_service_cidrs(vec![range]), "the same as before");
+    assert_eq!(owner(&ownership), None);
+}
+
+#[test]
+fn the_owner_is_named_only_to_those_who_may_know() {
+    let outranked = || Refusal::Outranked { by: Some(key("web")) };
+    let mut shown = outranked();
+    shown.hide_owner_unless(|(namespace, _)| &**namespace == "ns");
+    assert_eq!(shown, outranked());
+    let mut hidden = outranked();
+    hidden.hide_owner_unless(|(namespace, _)| &**namespace == "other");
+    assert_eq!(hidden, Refusal::Outranked { by: None });
+    assert_eq!(hidden.to_string(), "a Service of another namespace has this address and port");
 }
