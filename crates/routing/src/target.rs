@@ -86,8 +86,8 @@ impl fmt::Display for Target {
 /// after the last octet sorts after them, and the end of the text after the port sorts first.
 fn rank(ip: Ipv4Addr, port: u16) -> u64 {
     let [a, b, c, d] = ip.octets().map(u16::from);
-    let dots = [a, b, c].into_iter().fold(0, |rank, octet| rank << 11 | digits(octet, 3, false));
-    (dots << 11 | digits(d, 3, true)) << 18 | digits(port, 5, false)
+    let dots = [a, b, c].into_iter().fold(0, |rank, octet| (rank << 11) + digits(octet, 3, false));
+    (((dots << 11) + digits(d, 3, true)) << 18) + digits(port, 5, false)
 }
 
 /// The digits of a number from the left, in base 11: the eleventh digit stands for the character

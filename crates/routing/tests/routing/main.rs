@@ -5,6 +5,7 @@
 
 mod claims;
 mod common;
+mod frontends;
 mod order;
 mod ownership;
 mod policies;

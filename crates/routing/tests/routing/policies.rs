@@ -129,3 +129,19 @@ fn b10_local_traffic_looks_at_no_hint_and_says_so() {
     assert_eq!(route.reason, Reason::SameZoneHints { endpoints: 1, of: 1 });
     assert_eq!(route.notes, [Reason::NoLocalEndpoint]);
 }
+
+/// Rules and pages compare routes: hints that chose an endpoint are not part of it.
+#[test]
+fn targets_of_a_route_carry_no_hints() {
+    let both = policies("Cluster", "Local", 30_080);
+    let of = |text: &str| ask(&reader("a"), &FeatureGates::default(), &both, &[slice("s", text)]);
+    let (hinted, plain) = (of("1[R L @a z:a n:node-1]"), of("1[R L @a]"));
+    assert_eq!((hinted.mode, plain.mode), (Mode::SameNode, Mode::Any));
+    assert_eq!(
+        format!("{:?}", hinted.cluster.as_ref().unwrap()[0].flags),
+        r#"{"ready", "serving", "local"}"#
+    );
+    let lists = |route: Route| (route.cluster, route.local, route.reachable);
+    // The zone is a number that each reader gives.
+    assert_eq!(lists(hinted), lists(plain));
+}

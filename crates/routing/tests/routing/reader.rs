@@ -10,7 +10,7 @@ use zonewise_routing::{
     SlicePort, Subset, Target, ZoneId, count_local_ready, merge,
 };
 
-use crate::common::{NODE, endpoint, policies, read, reader, slice};
+use crate::common::{NODE, endpoint, policies, read, reader, slice, with_shares};
 
 fn numbers(targets: &[Target]) -> Vec<String> {
     targets.iter().map(|target| target.to_string().replace("10.0.0.", "")).collect()
@@ -168,17 +168,86 @@ fn zones_have_numbers_and_names() {
     assert_eq!(NodeLocation::new("n", Some(""), Some("")), NodeLocation::new("n", None, None));
 }
 
+/// A proxy does nothing for a slice with the same content, so each field that routing reads must count.
 #[test]
-fn the_version_and_the_time_are_no_content() {
+fn every_field_but_version_and_time_is_content() {
     let reader = reader("a");
-    let of = |version: &str, text: &str| {
-        let mut slice = slice("s", text);
-        slice["metadata"]["resourceVersion"] = version.into();
-        reader.read_slice(&slice.to_string()).unwrap()
-    };
-    assert!(of("1", "1[R] 2[R]").same_content(&of("2", "1[R] 2[R]")));
-    assert!(!of("1", "1[R] 2[R]").same_content(&of("1", "2[R] 1[R]")));
-    assert!(!of("1", "1[R z:a]").same_content(&of("1", "1[R]")));
+    let read = |slice: &Value| reader.read_slice(&slice.to_string()).unwrap();
+    let slice = || read(&slice("s", "1[R]"));
+    let later = RoutedSlice { resource_version: 2, trigger_time_us: Some(7), ..slice() };
+    assert!(slice().same_content(&later));
+    let others = [
+        RoutedSlice { namespace: "other".into(), ..slice() },
+        RoutedSlice { name: "other".into(), ..slice() },
+        RoutedSlice { service: "other".into(), ..slice() },
+        RoutedSlice { family: Some(Family::V6), ..slice() },
+        RoutedSlice { subset: Subset::Zone("a".into()), ..slice() },
+        RoutedSlice { headless: true, ..slice() },
+        RoutedSlice { ports: Arc::new([]), ..slice() },
+        RoutedSlice { endpoints: AddressList::default(), ..slice() },
+        RoutedSlice { special_addresses: 1, ..slice() },
+        RoutedSlice { zone_shares: Some("{}".into()), ..slice() },
+    ];
+    for other in others {
+        assert!(!slice().same_content(&other), "{other:?}");
+    }
+}
+
+#[test]
+fn endpoints_differ_by_order_and_hints() {
+    let of = |text: &str| reader("a").read_slice(&slice("s", text).to_string()).unwrap();
+    assert!(!of("1[R] 2[R]").same_content(&of("2[R] 1[R]")));
+    assert!(!of("1[R z:a]").same_content(&of("1[R]")));
+}
+
+#[test]
+fn errors_say_what_is_expected() {
+    let reader = reader("a");
+    let rows = [
+        (r#"[]"#, "invalid type: sequence, expected an object"),
+        (r#"{"metadata":{"name":1}}"#, "invalid type: integer `1`, expected a string"),
+        (r#"{"metadata":{"labels":"x"}}"#, "invalid type: string \"x\", expected a map of strings"),
+        (
+            r#"{"endpoints":[{"addresses":"x"}]}"#,
+            "invalid type: string \"x\", expected a list of strings",
+        ),
+        (
+            r#"{"endpoints":[{"hints":{"forZones":"x"}}]}"#,
+            "invalid type: string \"x\", expected a list of names",
+        ),
+    ];
+    for (json, expected) in rows {
+        let error = reader.read_slice(json).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{json}: {error}");
+    }
+    assert!(reader.read_service(" []").unwrap_err().to_string().contains("expected an object"));
+}
+
+/// After a change of the node's zone or region, and for the next node: zones keep their numbers, and slices of equal
+/// zone shares still share their text.
+#[test]
+fn a_reader_for_another_place_knows_the_same_zones() {
+    let shares = with_shares(slice("s", "1[R @b z:b]"), "{}").to_string();
+    let first = reader("a");
+    let old = first.read_slice(&shares).unwrap();
+    let moved = first.relocated(NodeLocation::new(NODE, Some("b"), Some("")));
+    assert_eq!(moved.location(), &NodeLocation::new(NODE, Some("b"), None));
+    let new = moved.read_slice(&shares).unwrap();
+    let only = |slice: &RoutedSlice| slice.endpoints().next().unwrap();
+    assert_eq!(only(&new).zone, only(&old).zone);
+    assert_eq!(moved.zone_name(only(&old).zone).as_deref(), Some("b"));
+    assert_eq!((only(&old).flags.for_my_zone(), only(&new).flags.for_my_zone()), (false, true));
+    assert!(Arc::ptr_eq(&old.zone_shares.unwrap(), &new.zone_shares.unwrap()));
+}
+
+/// Clusters have few names of zones and lists of ports; slices hold one copy of each, however many slices there are.
+#[test]
+fn slices_share_equal_names_and_ports() {
+    let reader = reader("a");
+    let read = |name: &str| reader.read_slice(&slice(name, "1[R]").to_string()).unwrap();
+    let (one, two) = (read("s1"), read("s2"));
+    assert!(Arc::ptr_eq(&one.ports, &two.ports));
+    assert!(std::ptr::eq(&*one.namespace, &*two.namespace));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Weights become groups and parts with an error below 1 %.
 
 use proptest::prelude::*;
-use zonewise_routing::{Choice, Group, MAX_GROUPS};
+use zonewise_routing::{Choice, Group, MAX_GROUP_TARGETS, MAX_GROUPS};
 
 /// The chance of each target, as the kernel draws it: a group by its parts, then one of the group.
 fn chances(choice: &Choice, targets: usize) -> Vec<f64> {
@@ -145,4 +145,18 @@ fn many_zones_stop_at_the_limit() {
     assert_eq!(groups, MAX_GROUPS);
     assert!(error < 0.02, "{error}");
     assert_eq!(weighted(MAX_GROUPS + 1).0, 1, "no weights");
+}
+
+/// Beside other groups, a group has no more targets than the kernel has elements for.
+#[test]
+fn a_very_large_group_has_no_weights() {
+    let groups = |of_one_zone: usize| {
+        let mut zones = vec!['a'; of_one_zone];
+        zones.push('b');
+        let weights: Vec<u32> =
+            zones.iter().map(|zone| if *zone == 'b' { 1_000_000 } else { 1 }).collect();
+        Choice::weighted(&zones, &weights).groups.len()
+    };
+    assert_eq!((groups(MAX_GROUP_TARGETS), groups(MAX_GROUP_TARGETS + 1)), (2, 1));
+    assert_eq!(groups(MAX_GROUP_TARGETS + 2), 1);
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use zonewise_routing::{
-    Family, FeatureGates, Mode, NodeLocation, ObjectReader, RouteQuery, RoutedSlice,
-    consumed_slices, is_for_node, route, serving_targets,
+    Family, FeatureGates, Mode, NodeLocation, ObjectReader, RouteQuery, RoutedService, RoutedSlice,
+    consumed_slices, is_for_node, needs_other_subsets, route, serving_targets,
 };
 
 use crate::common::{ask, labelled, line, policies, read, reader, service, short, simple, slice};
@@ -174,4 +174,53 @@ fn d5_serving_looks_at_all_slices() {
         slices: &slices,
     };
     assert_eq!(short(Some(&serving_targets(&query))), "1,2,3");
+}
+
+/// A watch for all slices is opened only where the slices for this node leave something without a ready endpoint.
+#[test]
+fn c8_c9_when_the_slices_of_other_zones_are_needed() {
+    let dual = json!({
+        "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1", "fd00::1"], "ipFamilies": ["IPv4", "IPv6"],
+    });
+    let two_ports = json!({"ports": [{"name": "http", "port": 80}, {"name": "dns", "port": 53, "protocol": "UDP"}]});
+    let v4 = slice("v4", "1[R]");
+    let (unready, partly) = (slice("s", "1[U] 2[T]"), slice("s", "1[U] 2[R]"));
+    let mut v6 = slice("v6", "");
+    v6["addressType"] = "IPv6".into();
+    v6["endpoints"] = json!([{"addresses": ["fd00::2"]}]);
+    let mut dns = slice("dns", "1[R]");
+    dns["ports"] = json!([{"name": "dns", "protocol": "UDP", "port": 53}]);
+    let mut dns_by_tcp = dns.clone();
+    dns_by_tcp["ports"][0]["protocol"] = "TCP".into();
+    let rows: [(&str, Value, Vec<&Value>, bool); 11] = [
+        ("a ready endpoint", json!({}), vec![&v4], false),
+        ("no slice", json!({}), vec![], true),
+        ("none is ready", json!({}), vec![&unready], true),
+        ("one of two is ready", json!({}), vec![&partly], false),
+        ("no IPv6", dual.clone(), vec![&v4], true),
+        ("no IPv4", dual.clone(), vec![&v6], true),
+        ("both families", dual, vec![&v4, &v6], false),
+        ("a family that the Service does not have", json!({}), vec![&v6], true),
+        ("one of two ports", two_ports.clone(), vec![&v4], true),
+        (
+            "a port of that name with another protocol",
+            two_ports.clone(),
+            vec![&v4, &dns_by_tcp],
+            true,
+        ),
+        ("both ports", two_ports, vec![&v4, &dns], false),
+    ];
+    let needs = |service: &RoutedService, slices: &[&Value]| {
+        let slices: Vec<Value> = slices.iter().map(|slice| (*slice).clone()).collect();
+        let slices = read(&reader("a"), &slices);
+        needs_other_subsets(service, &slices.iter().collect::<Vec<_>>())
+    };
+    for (name, spec, slices, expected) in rows {
+        assert_eq!(needs(&service(&spec), &slices), expected, "{name}");
+    }
+    assert!(needs(&policies("Local", "Cluster", 0), &[&v4]), "internal traffic stays on the node");
+    assert!(
+        needs(&policies("Cluster", "Local", 30_080), &[&v4]),
+        "external traffic stays on the node"
+    );
 }
