@@ -19,6 +19,9 @@
 //! map's element, delete the element and add it again in one batch. Adding an element that exists
 //! unchanged is not an error.
 
+#[cfg(test)]
+extern crate self as zonewise_nft;
+
 mod abi;
 mod batch;
 mod error;
@@ -35,6 +38,12 @@ mod value;
 mod wire;
 
 pub mod conntrack;
+
+#[cfg(test)]
+#[path = "../tests/suite/everything.rs"]
+mod everything;
+#[cfg(all(test, target_endian = "little"))]
+mod recorded;
 
 pub use batch::{BaseChain, Batch, ChainKind, Elements, Hook, TableFlags, Verb};
 pub use error::{CommitError, Refusal, errno};

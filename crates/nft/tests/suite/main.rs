@@ -7,5 +7,6 @@
 
 mod common;
 mod conntrack;
+mod everything;
 mod kernel;
 mod listing;

@@ -2,11 +2,12 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
-use zonewise_nft::{Bytes, Family};
+use zonewise_nft::Family;
+
+pub(crate) use crate::everything::{address, service};
 
 /// Runs a test in its own network namespace, which ends with it. Needs root.
 pub(crate) fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
@@ -70,17 +71,4 @@ pub(crate) fn find<'a>(
 ) -> &'a serde_json::Value {
     let found = list.iter().map(|object| &object[kind]).find(|object| object["name"] == name);
     found.unwrap_or_else(|| panic!("no {kind} {name} in {list:#?}"))
-}
-
-/// The n-th address of a family.
-pub(crate) fn address(family: Family, n: u32) -> IpAddr {
-    match family {
-        Family::Ip => IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n)),
-        Family::Ip6 => IpAddr::V6(Ipv6Addr::from((0xfd00_u128 << 112) + u128::from(n))),
-    }
-}
-
-/// Address, protocol, port.
-pub(crate) fn service(family: Family, n: u32, protocol: u8, port: u16) -> Bytes {
-    Bytes::new().address(address(family, n)).protocol(protocol).port(port)
 }
