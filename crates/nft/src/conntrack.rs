@@ -97,7 +97,7 @@ pub struct EndedFlows {
 impl EndedFlows {
     pub(crate) fn over(link: Link, buffer: usize) -> io::Result<Self> {
         let filter = filter::by_status(abi::IPS_DST_NAT, abi::IPS_DST_NAT);
-        link.join(abi::NFNLGRP_CONNTRACK_DESTROY, &filter, buffer)?;
+        link.join(abi::NFNLGRP_CONNTRACK_DESTROY, &filter.filters(), buffer)?;
         Ok(Self { link })
     }
 
@@ -139,7 +139,7 @@ impl EndedUnestablished {
     pub(crate) fn over(link: Link, buffer: usize) -> io::Result<Self> {
         let mask = abi::IPS_DST_NAT | abi::IPS_ASSURED;
         let filter = filter::by_status_and_protocol(mask, abi::IPS_DST_NAT, abi::IPPROTO_TCP);
-        link.join(abi::NFNLGRP_CONNTRACK_DESTROY, &filter, buffer)?;
+        link.join(abi::NFNLGRP_CONNTRACK_DESTROY, &filter.filters(), buffer)?;
         Ok(Self { link })
     }
 
@@ -522,5 +522,149 @@ mod tests {
             }
             let _ = tuple(Attributes(&bytes));
         }
+
+        #[test]
+        fn a_flow_is_read_as_it_was_written(flow in any_flow()) {
+            let bytes = listed(|out| encode_whole(out, &flow));
+            prop_assert_eq!(super::flow(&only(&bytes)), Some(flow));
+        }
+    }
+
+    fn any_flow() -> impl Strategy<Value = Flow> {
+        let ip = |v4: bool, n: u128| -> IpAddr {
+            if v4 { Ipv4Addr::from(n as u32).into() } else { Ipv6Addr::from(n).into() }
+        };
+        let tuple = any::<(u128, u128, u16, u16)>();
+        let rest = (any::<bool>(), any::<u8>(), any::<bool>(), any::<Option<u32>>(), 0..3_u16);
+        (tuple.clone(), tuple, rest).prop_map(
+            move |(original, reply, (v4, protocol, destination_translated, id, zone))| {
+                let tuple = |(src, dst, sport, dport)| Tuple {
+                    src: ip(v4, src),
+                    dst: ip(v4, dst),
+                    sport,
+                    dport,
+                };
+                let (original, reply) = (tuple(original), tuple(reply));
+                Flow { protocol, original, reply, destination_translated, id, zone }
+            },
+        )
+    }
+
+    /// A message as the kernel lists a flow.
+    fn listed(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let kind = abi::nfnl_message(abi::NFNL_SUBSYS_CTNETLINK, abi::IPCTNL_MSG_CT_GET);
+        let header = Header { kind, flags: 0, sequence: 1, family: abi::NFPROTO_IPV4, resource: 0 };
+        let mut bytes = Vec::new();
+        wire::message(&mut bytes, header, body);
+        bytes
+    }
+
+    fn only(bytes: &[u8]) -> Message<'_> {
+        Messages(bytes).next().unwrap()
+    }
+
+    /// A flow of TCP whose destination was translated.
+    fn translated() -> Flow {
+        let tuple = |src: [u8; 4], dst: [u8; 4], sport, dport| Tuple {
+            src: src.into(),
+            dst: dst.into(),
+            sport,
+            dport,
+        };
+        Flow {
+            protocol: 6,
+            original: tuple([10, 0, 0, 1], [10, 96, 0, 1], 4711, 80),
+            reply: tuple([10, 1, 0, 7], [10, 0, 0, 1], 8080, 4711),
+            destination_translated: true,
+            id: Some(7),
+            zone: 0,
+        }
+    }
+
+    fn with_status(flow: &Flow, status: u32, state: Option<u8>) -> Vec<u8> {
+        listed(|out| {
+            encode(out, flow);
+            encode_tuple(out, abi::CTA_TUPLE_REPLY, flow.protocol, &flow.reply);
+            wire::be32(out, abi::CTA_STATUS, status);
+            if let Some(state) = state {
+                wire::nest(out, abi::CTA_PROTOINFO, |out| {
+                    wire::nest(out, abi::CTA_PROTOINFO_TCP, |out| {
+                        wire::bytes(out, abi::CTA_PROTOINFO_TCP_STATE, &[state]);
+                    });
+                });
+            }
+        })
+    }
+
+    #[test]
+    fn connections_count_as_unestablished_until_the_client_goes_on() {
+        const NAT: u32 = abi::IPS_DST_NAT | abi::IPS_CONFIRMED;
+        const CLOSE: u8 = abi::TCP_CONNTRACK_CLOSE;
+        let udp = Flow { protocol: 17, ..translated() };
+        // Status, state of TCP; replied, refused.
+        let rows: [(&str, Flow, u32, Option<u8>, Option<(bool, bool)>); 8] = [
+            ("no answer", translated(), NAT, Some(1), Some((false, false))),
+            ("answered", translated(), NAT | abi::IPS_SEEN_REPLY, Some(2), Some((true, false))),
+            ("reset", translated(), NAT, Some(CLOSE), Some((false, true))),
+            ("given up", translated(), NAT | abi::IPS_SEEN_REPLY, Some(CLOSE), Some((true, false))),
+            (
+                "established",
+                translated(),
+                NAT | abi::IPS_SEEN_REPLY | abi::IPS_ASSURED,
+                Some(3),
+                None,
+            ),
+            ("not translated", translated(), abi::IPS_CONFIRMED, Some(1), None),
+            ("not TCP", udp, NAT, Some(1), None),
+            ("without a state", translated(), NAT, None, None),
+        ];
+        for (name, flow, status, state, expected) in rows {
+            let bytes = with_status(&flow, status, state);
+            let found = unestablished(&only(&bytes));
+            assert_eq!(found.map(|found| (found.replied, found.is_refused())), expected, "{name}");
+            if let Some(found) = found {
+                assert_eq!((found.flow, Some(found.state)), (flow, state), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_flow_has_carried_needs_both_directions() {
+        let counted = |directions: &[(u16, u64)]| {
+            listed(|out| {
+                for (kind, bytes) in directions {
+                    wire::nest(out, *kind, |out| wire::be64(out, abi::CTA_COUNTERS_BYTES, *bytes));
+                }
+            })
+        };
+        let (there, back) = ((abi::CTA_COUNTERS_ORIG, 1 << 33), (abi::CTA_COUNTERS_REPLY, 5));
+        let expected = Carried { original: 1 << 33, reply: 5 };
+        assert_eq!(carried(&only(&counted(&[there, back]))), Some(expected));
+        assert_eq!(carried(&only(&counted(&[there]))), None);
+        assert_eq!(carried(&only(&counted(&[back]))), None);
+        let mut sum = expected;
+        sum += Carried { original: 1, reply: 10 };
+        assert_eq!(sum, Carried { original: (1 << 33) + 1, reply: 15 });
+    }
+
+    #[test]
+    fn a_flow_without_ports_or_a_reply_is_none() {
+        let flow = translated();
+        let without_reply = listed(|out| encode(out, &flow));
+        assert_eq!(super::flow(&only(&without_reply)), None);
+        let icmp = listed(|out| {
+            for kind in [abi::CTA_TUPLE_ORIG, abi::CTA_TUPLE_REPLY] {
+                wire::nest(out, kind, |out| {
+                    wire::nest(out, abi::CTA_TUPLE_IP, |out| {
+                        SOURCE.write(out, flow.original.src);
+                        DESTINATION.write(out, flow.original.dst);
+                    });
+                    wire::nest(out, abi::CTA_TUPLE_PROTO, |out| {
+                        wire::bytes(out, abi::CTA_PROTO_NUM, &[1])
+                    });
+                });
+            }
+        });
+        assert_eq!(super::flow(&only(&icmp)), None);
     }
 }

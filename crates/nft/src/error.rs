@@ -152,3 +152,94 @@ fn remedy(errno: i32) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    fn refusal(message: u32, errno: i32) -> Refusal {
+        Refusal {
+            message,
+            what: "add chain ip zw a".into(),
+            errno,
+            text: String::new(),
+            offset: None,
+        }
+    }
+
+    fn refused(refused: Vec<Refusal>) -> CommitError {
+        CommitError { refused, source: None }
+    }
+
+    #[test]
+    fn an_error_names_message_cause_and_remedy() {
+        let full =
+            Refusal { text: "no module".into(), offset: Some(24), ..refusal(3, errno::ENOENT) };
+        let rows = [
+            (
+                refused(vec![refusal(2, errno::EBUSY)]),
+                "could not commit the nftables batch: add chain ip zw a (message 2): Device or resource busy \
+                 (os error 16); it is still in use: delete what refers to it first, in the same batch",
+            ),
+            (
+                refused(vec![full.clone()]),
+                "could not commit the nftables batch: add chain ip zw a (message 3): No such file or directory \
+                 (os error 2): no module (at byte 24); something it refers to does not exist: another program may \
+                 have changed the table, or the kernel lacks a module (nf_tables, nft_numgen, nft_fib, nft_masq, \
+                 nft_reject); write the whole table again",
+            ),
+            (
+                refused(vec![refusal(2, 5), full.clone(), full]),
+                "could not commit the nftables batch: add chain ip zw a (message 2): Input/output error \
+                 (os error 5) and 2 more",
+            ),
+            (
+                CommitError::io(io::Error::from_raw_os_error(errno::EPERM)),
+                "could not commit the nftables batch: Operation not permitted (os error 1); the process needs \
+                 CAP_NET_ADMIN in this network namespace, and no other program may own the table (`nft list \
+                 tables` shows who does)",
+            ),
+        ];
+        for (error, expected) in rows {
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn every_known_number_has_a_remedy_of_its_own() {
+        let remedies = [
+            (&[errno::EPERM][..], "CAP_NET_ADMIN"),
+            (&[errno::ENOENT], "does not exist"),
+            (&[errno::EEXIST], "already exists"),
+            (&[errno::EBUSY], "in use"),
+            (&[errno::EINVAL, errno::EOPNOTSUPP], "too old"),
+            (&[errno::EPROTONOSUPPORT], "load nf_tables"),
+            (&[errno::EMSGSIZE, errno::ENOBUFS, errno::ENOMEM], "smaller batches"),
+            (&[errno::EMFILE, errno::ENFILE], "its limit of open files"),
+            (&[errno::ERESTART], "try again"),
+        ];
+        for (numbers, expected) in remedies {
+            for number in numbers {
+                let text = remedy(*number).unwrap_or_else(|| panic!("{number} has no remedy"));
+                assert!(text.contains(expected), "{number}: {text}");
+            }
+        }
+        assert_eq!(remedy(5), None);
+    }
+
+    #[test]
+    fn only_a_lost_answer_is_unknown() {
+        let source = |kind: io::ErrorKind| CommitError::io(kind.into());
+        assert!(source(io::ErrorKind::TimedOut).is_unknown());
+        assert!(source(io::ErrorKind::UnexpectedEof).is_unknown());
+        assert!(!source(io::ErrorKind::PermissionDenied).is_unknown());
+        let both = CommitError { refused: vec![refusal(1, 16)], ..source(io::ErrorKind::TimedOut) };
+        assert!(!both.is_unknown(), "the kernel has answered");
+        assert!(!refused(vec![]).is_unknown());
+        assert_eq!((both.errno(), source(io::ErrorKind::TimedOut).errno()), (Some(16), None));
+        assert_eq!(CommitError::io(io::Error::from_raw_os_error(1)).errno(), Some(1));
+        assert!(both.source().is_some() && refused(vec![]).source().is_none());
+    }
+}

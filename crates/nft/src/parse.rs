@@ -169,3 +169,118 @@ pub(crate) fn comment(mut data: &[u8], kind: u8) -> &str {
 fn until_nul(value: &[u8]) -> &[u8] {
     value.split(|byte| *byte == 0).next().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{self, Header};
+
+    const HEADER: Header =
+        Header { kind: abi::NLMSG_ERROR, flags: 0, sequence: 7, family: 10, resource: 0 };
+
+    /// An acknowledgement with this error number, of a request with so many bytes, followed by attributes.
+    fn answer(
+        flags: u16,
+        errno: i32,
+        request: usize,
+        attributes: impl FnOnce(&mut Vec<u8>),
+    ) -> Vec<u8> {
+        let mut out = Vec::new();
+        let at = wire::start(&mut out, Header { flags, ..HEADER });
+        out.truncate(at + abi::NLMSG_HDRLEN);
+        out.extend_from_slice(&(-errno).to_ne_bytes());
+        let start = out.len();
+        out.extend_from_slice(&u32::try_from(request).unwrap().to_ne_bytes());
+        let kept = if flags & abi::NLM_F_CAPPED == 0 { request } else { abi::NLMSG_HDRLEN };
+        out.resize(start + kept.next_multiple_of(4), 0xee);
+        attributes(&mut out);
+        wire::end(&mut out, at);
+        out
+    }
+
+    fn read(bytes: &[u8]) -> Option<Acknowledgement> {
+        acknowledgement(&Messages(bytes).next().unwrap())
+    }
+
+    #[test]
+    fn a_refusal_carries_the_kernels_words_and_place() {
+        let told = |out: &mut Vec<u8>| {
+            wire::string(out, abi::NLMSGERR_ATTR_MSG, "no such chain");
+            wire::bytes(out, abi::NLMSGERR_ATTR_OFFS, &36_u32.to_ne_bytes());
+        };
+        let full = Acknowledgement { errno: 2, text: "no such chain".into(), offset: Some(36) };
+        let bare = Acknowledgement { errno: 2, text: String::new(), offset: None };
+        const TLVS: u16 = abi::NLM_F_ACK_TLVS;
+        assert_eq!(read(&answer(TLVS | abi::NLM_F_CAPPED, 2, 100, told)), Some(full.clone()));
+        for request in [16, 37, 100] {
+            assert_eq!(read(&answer(TLVS, 2, request, told)), Some(full.clone()), "{request}");
+        }
+        assert_eq!(
+            read(&answer(abi::NLM_F_CAPPED, 2, 16, told)),
+            Some(bare.clone()),
+            "not announced"
+        );
+        assert_eq!(read(&answer(TLVS, 2, 16, |_| {})), Some(bare));
+        let done = Acknowledgement { errno: 0, text: String::new(), offset: None };
+        assert_eq!(read(&answer(abi::NLM_F_CAPPED, 0, 16, |_| {})), Some(done));
+        assert_eq!(read(&answer(0, i32::MAX, 16, |_| {})).map(|one| one.errno), Some(i32::MAX));
+    }
+
+    #[test]
+    fn messages_are_read_one_after_the_other() {
+        let mut out = Vec::new();
+        wire::message(&mut out, HEADER, |out| wire::string(out, 3, "abc"));
+        wire::message(&mut out, Header { kind: 9, flags: 0x304, sequence: 8, ..HEADER }, |out| {
+            wire::bytes(out, 2, &[1]);
+            wire::nest(out, 5, |out| wire::be32(out, 1, 0x0102_0304));
+        });
+        let messages: Vec<Message<'_>> = Messages(&out).collect();
+        let header = |one: &Message<'_>| (one.kind, one.flags, one.sequence, one.family());
+        assert_eq!(
+            messages.iter().map(header).collect::<Vec<_>>(),
+            [(2, 0, 7, 10), (9, 0x304, 8, 10)]
+        );
+        let texts = messages[0].attributes().map(|one| (one.kind, one.text(), one.str()));
+        assert_eq!(texts.collect::<Vec<_>>(), [(3, "abc".to_owned(), "abc")]);
+        let last = messages[1].attributes();
+        assert_eq!(
+            last.map(|one| (one.kind, one.value.len())).collect::<Vec<_>>(),
+            [(2, 1), (5, 8)]
+        );
+        let number = last.get(5).unwrap().nested().get(1).unwrap();
+        assert_eq!(
+            (number.be32(), number.be16(), number.be64()),
+            (Some(0x0102_0304), Some(0x0102), None)
+        );
+        assert_eq!((number.ne32(), last.get(4)), (Some(u32::from_ne_bytes([1, 2, 3, 4])), None));
+        // Cut anywhere, the first message is whole or there is none.
+        for cut in 0..out.len() {
+            let whole = Messages(&out[..cut]).count();
+            assert_eq!(whole, usize::from(cut >= 28), "{cut}");
+        }
+    }
+
+    #[test]
+    fn malformed_attributes_end_the_list() {
+        let mut out = Vec::new();
+        wire::bytes(&mut out, 1, &[7; 5]);
+        let whole = out.len();
+        // A length below that of its header, and one beyond the end.
+        for length in [0_u16, 3, 9] {
+            out.truncate(whole);
+            out.extend_from_slice(&length.to_ne_bytes());
+            out.extend_from_slice(&[2, 0, 7, 7]);
+            assert_eq!(Attributes(&out).map(|one| one.kind).collect::<Vec<_>>(), [1], "{length}");
+        }
+    }
+
+    #[test]
+    fn comments_are_found_among_other_entries() {
+        let data = [0, 2, 1, 1, 7, 3, b'a', b'b', 0, 9, 0];
+        assert_eq!((comment(&data, 7), comment(&data, 9), comment(&data, 8)), ("ab", "", ""));
+        assert_eq!(
+            (comment(&[7, 4, b'a'], 7), comment(&[7], 7), comment(&[7, 1, 0xff], 7)),
+            ("", "", "")
+        );
+    }
+}

@@ -231,3 +231,50 @@ impl<'a> Element<'a> {
         Self { key, key_end: None, data, timeout: None, comment: "" }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn parts_are_read_as_they_were_written(
+            (v4, address, protocol, port, number) in any::<(bool, u128, u8, u16, u32)>(),
+        ) {
+            let address: IpAddr =
+                if v4 { Ipv4Addr::from(address as u32).into() } else { Ipv6Addr::from(address).into() };
+            let bytes = Bytes::new().address(address).protocol(protocol).port(port).number(number);
+            let family = Family::of(address);
+            prop_assert_eq!(bytes.as_slice().len(), family.address_len() + 12);
+            let mut parts = Parts(bytes.as_slice());
+            prop_assert_eq!(parts.address(family), Some(address));
+            prop_assert_eq!(parts.protocol(), Some(protocol));
+            prop_assert_eq!(parts.port(), Some(port));
+            prop_assert_eq!(parts.number(), Some(number));
+            prop_assert_eq!((parts.protocol(), parts.number()), (None, None));
+        }
+
+        #[test]
+        fn bytes_are_padded_and_cut(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let stored = Bytes::from_slice(&bytes);
+            let mut expected = bytes.clone();
+            expected.resize(bytes.len().next_multiple_of(4), 0);
+            expected.truncate(Bytes::MAX);
+            prop_assert_eq!(stored.as_slice(), &expected[..]);
+            prop_assert_eq!(stored.number(7).as_slice().len(), (expected.len() + 4).min(Bytes::MAX));
+        }
+    }
+
+    #[test]
+    fn families_have_the_kernels_numbers() {
+        for (family, number, name) in [(Family::Ip, 2, "ip"), (Family::Ip6, 10, "ip6")] {
+            assert_eq!((family.number(), family.to_string().as_str()), (number, name));
+            assert_eq!(Family::from_number(number), Some(family));
+        }
+        assert_eq!(Family::from_number(1), None);
+        assert_eq!(format!("{:?}", Bytes::new().port(80)), "Bytes([00, 50, 00, 00])");
+        assert_eq!(Bytes::default(), Bytes::new());
+    }
+}
