@@ -512,7 +512,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::network::Network;
     use crate::parse::Messages;
+    use crate::simulated::{SimulatedFault, SimulatedKernel};
 
     proptest! {
         #[test]
@@ -666,5 +668,93 @@ mod tests {
             }
         });
         assert_eq!(super::flow(&only(&icmp)), None);
+    }
+
+    fn v6() -> Flow {
+        let ip = |n: u128| Ipv6Addr::from((0xfd00 << 112) + n).into();
+        let tuple = |src, dst| Tuple { src: ip(src), dst: ip(dst), sport: 1, dport: 53 };
+        Flow {
+            protocol: 17,
+            original: tuple(1, 2),
+            reply: tuple(3, 1),
+            id: None,
+            zone: 5,
+            ..translated()
+        }
+    }
+
+    fn listed_by(conntrack: &mut Conntrack, family: Family, protocol: Option<u8>) -> Vec<Flow> {
+        let mut found = Vec::new();
+        conntrack.flows(family, protocol, &mut |flow| found.push(*flow)).unwrap();
+        found
+    }
+
+    #[test]
+    fn flows_are_listed_by_family_and_protocol_and_deleted_by_id() {
+        let kernel = SimulatedKernel::new(true);
+        let network = Network::simulated(kernel.process());
+        let mut conntrack = network.conntrack().unwrap();
+        let newer = Flow { id: Some(8), ..translated() };
+        [translated(), v6()].into_iter().for_each(|flow| kernel.add_flow(flow));
+        assert_eq!(listed_by(&mut conntrack, Family::Ip, None), [translated()]);
+        assert_eq!(listed_by(&mut conntrack, Family::Ip6, None), [v6()]);
+        assert_eq!(listed_by(&mut conntrack, Family::Ip6, Some(17)), [v6()]);
+        assert_eq!(listed_by(&mut conntrack, Family::Ip6, Some(6)), []);
+        conntrack.delete(&newer).unwrap();
+        assert_eq!(kernel.flows().len(), 2, "a newer flow with the same addresses is another one");
+        conntrack.delete(&translated()).unwrap();
+        assert_eq!(kernel.flows(), [v6()]);
+        conntrack.delete(&translated()).expect("it is gone already");
+        kernel.set_hook(|call| {
+            assert!(call.is_conntrack());
+            Some(SimulatedFault::Refused(1))
+        });
+        assert_eq!(conntrack.delete(&v6()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(kernel.flows(), [v6()]);
+    }
+
+    /// Older kernels list all flows, whatever was asked for.
+    #[test]
+    fn listings_leave_out_what_was_not_asked_for() {
+        const NAT: u32 = abi::IPS_DST_NAT;
+        let states = [
+            NAT,
+            0,
+            NAT | abi::IPS_SEEN_REPLY,
+            abi::IPS_SEEN_REPLY,
+            NAT | abi::IPS_DYING,
+            NAT | abi::IPS_ASSURED | abi::IPS_SEEN_REPLY,
+        ];
+        let mut bytes = Vec::new();
+        for (id, status) in (0..).zip(states) {
+            let flow = Flow { id: Some(id), ..translated() };
+            let mut one = with_status(&flow, status, Some(1));
+            for kind in [abi::CTA_COUNTERS_ORIG, abi::CTA_COUNTERS_REPLY] {
+                wire::nest(&mut one, kind, |out| wire::be64(out, abi::CTA_COUNTERS_BYTES, 5));
+            }
+            wire::end(&mut one, 0);
+            bytes.extend(one);
+        }
+        // The error number of the end is in the place of the family.
+        let done = Header { kind: abi::NLMSG_DONE, flags: 0, sequence: 1, family: 0, resource: 0 };
+        wire::message(&mut bytes, done, |_| {});
+        let kernel = SimulatedKernel::new(true);
+        kernel.answer_with(&bytes);
+        let open = || Network::simulated(kernel.process()).conntrack().unwrap();
+        let mut found = Vec::new();
+        open().unanswered(Family::Ip, &mut |flow| found.push(flow.id.unwrap())).unwrap();
+        assert_eq!(std::mem::take(&mut found), [1]);
+        let mut unestablished = open().unestablished(Family::Ip).unwrap();
+        let more = unestablished.read(&mut |one| found.push(one.flow.id.unwrap())).unwrap();
+        assert_eq!((more, std::mem::take(&mut found)), (false, vec![0, 2]));
+        let mut carried = open().carried(Family::Ip).unwrap();
+        let five = Carried { original: 5, reply: 5 };
+        let more = carried
+            .read(&mut |flow, carried| {
+                assert_eq!(carried, five);
+                found.push(flow.id.unwrap());
+            })
+            .unwrap();
+        assert_eq!((more, found), (false, vec![0, 2, 5]));
     }
 }
