@@ -5,6 +5,7 @@ mod auto_golden;
 mod balanced_hints;
 mod common;
 mod documents;
+mod evaluation_tool;
 #[cfg(feature = "expressions")]
 mod expressions;
 mod moving;

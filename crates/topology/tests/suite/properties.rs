@@ -8,8 +8,9 @@ use zonewise_topology::heuristics::{self, auto::Auto};
 use zonewise_topology::hints::{Kind, Mixed, Placement};
 use zonewise_topology::reason::{Code, Outcome};
 use zonewise_topology::region::{Region, Situation, Zone};
+use zonewise_topology::settling::Quality;
 use zonewise_topology::traffic::{TrafficModel, shares_from};
-use zonewise_topology::zone_shares::ZoneShares;
+use zonewise_topology::zone_shares::{MAX_BYTES, ZoneShares};
 
 /// Zones with few or many nodes and endpoints, and zeros.
 fn cells(zones: std::ops::Range<usize>) -> impl Strategy<Value = Vec<(u64, u64)>> {
@@ -335,6 +336,67 @@ proptest! {
             let written = f64::from(*parts.values().max().unwrap()) / 1e6;
             prop_assert!((largest - written).abs() < 2e-6, "{} {}", largest, written);
         }
+    }
+}
+
+/// The shares of a situation, and the allocation that they were read off.
+fn shares(heuristic: &str, situation: &Situation) -> Option<(ZoneShares, Allocation)> {
+    let (reason, allocation) = decide(heuristic, &situation.region(), None);
+    let reaches = TrafficModel::new().run(&situation.region(), &allocation).is_some();
+    let usable = reason.outcome() != Outcome::Failed && reaches;
+    ZoneShares::of(situation, &allocation).filter(|_| usable).map(|shares| (shares, allocation))
+}
+
+fn named(cells: &[(u64, u64)], unplaced: u64) -> Situation {
+    let names = (0..cells.len()).map(|zone| format!("zone-{zone}").into()).collect();
+    Situation { names, zones: zones(cells), unplaced, unknown_nodes: 0 }
+}
+
+/// Heuristics whose shares differ from zone to zone.
+const SHARING: [&str; 4] =
+    ["balanced", "balanced:max-overload=0.3", "local-weighted", "shared-global"];
+
+proptest! {
+    /// Shares route traffic as well as the allocation that they were read off.
+    #[test]
+    fn shares_are_as_good_as_their_allocation(
+        cells in prop::collection::vec((1u64..12, 0u64..30), 1..6),
+        unplaced in prop_oneof![2 => Just(0u64), 1 => 1u64..9],
+        heuristic in prop::sample::select(SHARING.to_vec()),
+    ) {
+        prop_assume!(total(&cells) > 0);
+        let situation = named(&cells, unplaced);
+        let Some((shares, allocation)) = shares(heuristic, &situation) else { return Ok(()) };
+        let of_shares = shares.quality(&situation);
+        let Some(exact) = Quality::of(&situation.region(), &allocation) else { return Ok(()) };
+        prop_assert!((of_shares.in_zone - exact.in_zone).abs() < 1e-5, "{:?} {:?}", of_shares, exact);
+        // Shares divide a zone's part evenly over its endpoints; an allocation can have them in several groups.
+        prop_assert!(of_shares.max_overload < exact.max_overload + 1e-4, "{:?} {:?}", of_shares, exact);
+        if heuristic.starts_with("balanced") {
+            prop_assert!(of_shares.max_overload > exact.max_overload - 1e-4, "{:?} {:?}", of_shares, exact);
+        }
+        prop_assert!(shares.is_still_good(&shares, &situation, &situation));
+    }
+
+    /// What is said to fit into an annotation does, and what is said of one allocation holds for it.
+    #[test]
+    fn shares_that_surely_fit_do(
+        cells in prop::collection::vec((1u64..12, 0u64..30), 1..120),
+        name in prop_oneof!["[a-z]{1,8}", "[a-z]{60,63}", "[\"\\\\]{1,20}"],
+    ) {
+        prop_assume!(total(&cells) > 0);
+        let mut situation = named(&cells, 1);
+        let mut names: Vec<Box<str>> = (0..cells.len()).map(|zone| format!("{name}{zone}").into()).collect();
+        names.sort();
+        situation.names = names;
+        let Some((shares, allocation)) = shares("shared-global", &situation) else { return Ok(()) };
+        let fits = shares.encode().is_ok();
+        prop_assert!(fits || !ZoneShares::surely_fit_of(&situation, &allocation));
+        prop_assert!(!ZoneShares::surely_fit(&situation) || ZoneShares::surely_fit_of(&situation, &allocation));
+        // Not more careful than its rule: ten bytes and the name for each share.
+        let all: usize = situation.names.iter().map(|name| serde_json::json!(name).to_string().len() + 10).sum();
+        let most = (all + 12) * (cells.len() + 1) + 2 * (all + 12 + (cells.len() + 2) * 24);
+        prop_assert_eq!(ZoneShares::surely_fit(&situation), most <= MAX_BYTES);
     }
 }
 
