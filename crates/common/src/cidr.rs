@@ -116,4 +116,27 @@ mod tests {
         let inside = |ip: &str| block.contains(ip.parse::<IpAddr>().unwrap());
         assert!(inside("10.0.0.127") && !inside("10.0.0.128") && !inside("::a00:1"));
     }
+
+    #[test]
+    fn blocks_have_a_first_and_a_last_address() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        // Block, first address, last address, length of the prefix.
+        let rows = [
+            (Cidr::new_assert(ip("10.1.2.3"), 8), "10.0.0.0", "10.255.255.255", 8),
+            (Cidr::new(ip("10.1.2.3"), 31).unwrap(), "10.1.2.2", "10.1.2.3", 31),
+            (Cidr::host(ip("10.1.2.3")), "10.1.2.3", "10.1.2.3", 32),
+            (Cidr::host(ip("fd00::1")), "fd00::1", "fd00::1", 128),
+            (Cidr::default_of(ip("10.1.2.3")), "0.0.0.0", "255.255.255.255", 0),
+            (Cidr::default_of(ip("fd00::1")), "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 0),
+        ];
+        for (block, first, last, length) in rows {
+            assert_eq!(
+                (block.address(), block.last(), block.length()),
+                (ip(first), ip(last), length)
+            );
+            assert_eq!(block.is_ipv4(), first.contains('.'), "{block}");
+            assert!(block.contains(ip(first)) && block.contains(ip(last)), "{block}");
+        }
+        assert_eq!(Cidr::new(ip("10.1.2.3"), 33), None);
+    }
 }

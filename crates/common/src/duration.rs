@@ -106,4 +106,29 @@ mod tests {
             assert!(error.starts_with(expected), "{text}: {error}");
         }
     }
+
+    #[test]
+    fn units_change_where_the_next_one_is_whole() {
+        let nanos = |nanos: u64| ConfigDuration(Duration::from_nanos(nanos)).to_string();
+        let rows = [
+            (999, "999ns"),
+            (1_000, "1µs"),
+            (999_999, "999.999µs"),
+            (1_000_000, "1ms"),
+            (999_999_999, "999.999999ms"),
+            (1_000_000_000, "1s"),
+            (59_999_999_999, "59.999999999s"),
+            (60_000_000_000, "1m0s"),
+            (3_599_000_000_000, "59m59s"),
+            (3_600_000_000_000, "1h0m0s"),
+            (90_061_000_000_000, "25h1m1s"),
+            (60_000_000_001, "1m0.000000001s"),
+        ];
+        for (value, expected) in rows {
+            assert_eq!(nanos(value), expected);
+        }
+        let read = serde_json::from_str::<ConfigDuration>("\"1h\"").unwrap();
+        assert_eq!(read.0, Duration::from_hours(1));
+        assert!(serde_json::from_str::<ConfigDuration>("\"soon\"").is_err());
+    }
 }

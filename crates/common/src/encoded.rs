@@ -111,4 +111,13 @@ mod tests {
             assert!(Encoded::Protobuf(&POD, &rest).metadata::<Value>().is_err());
         }
     }
+
+    #[test]
+    fn errors_of_either_form_say_what_is_wrong() {
+        let json = Encoded::Json("{").decode::<Value>().unwrap_err().to_string();
+        assert!(json.starts_with("EOF while parsing"), "{json}");
+        let none = Encoded::Protobuf(&POD, &[]).metadata::<Value>().unwrap_err().to_string();
+        assert_eq!(none, "the object has no metadata");
+        assert!(Encoded::Json("{}").metadata::<Value>().is_err());
+    }
 }

@@ -374,4 +374,21 @@ mod tests {
             }
         }
     }
+
+    /// Readers tell people the line of a mistake.
+    #[test]
+    fn lines_are_counted_wherever_they_end() {
+        let text = "\n{\n\"kind\":\n\"L\",\"items\":[\n{\n\"a\":\n[\n1]\n}\n,\n{\"b\":\"x\\n\"}\n]\n,\"c\":{\n\"d\":[\n]}\n}";
+        let (mut scan, mut at, mut lines) = (Scan::default(), 0, 0);
+        loop {
+            let (next, ended, event) = scan.next(text.as_bytes(), at);
+            lines += ended;
+            assert_eq!(lines, text[..next].matches('\n').count(), "{:?}", &text[..next]);
+            at = next;
+            if event.is_none_or(|event| event == Event::DocumentEnds) {
+                break;
+            }
+        }
+        assert_eq!(at, text.len());
+    }
 }

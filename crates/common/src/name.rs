@@ -108,4 +108,17 @@ mod tests {
         }
         assert!(matches!(Uid::from("0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"), Uid::Uuid(_)));
     }
+
+    #[test]
+    fn uids_are_text_in_json() {
+        for text in ["0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", "svc-uid"] {
+            let json = serde_json::json!(text);
+            let uid: Uid = serde_json::from_value(json.clone()).unwrap();
+            assert_eq!((&uid, uid.is_empty()), (&Uid::from(text), false));
+            assert_eq!(serde_json::to_value(&uid).unwrap(), json);
+        }
+        assert!(Uid::default().is_empty() && Uid::from("").is_empty());
+        let error = serde_json::from_str::<Uid>("1").unwrap_err().to_string();
+        assert!(error.contains("expected a unique id"), "{error}");
+    }
 }

@@ -54,4 +54,25 @@ mod tests {
             assert_eq!(closest(&long, ["balanced", "auto"]), None);
         }
     }
+
+    /// Up to two letters of a word of up to eleven, a quarter of a longer one; and less than half of the word that is meant.
+    #[test]
+    fn a_word_may_differ_by_a_quarter() {
+        let cases = [
+            ("lxcal-sxbset", "local-subset", true),
+            ("lxcxl-sxbset", "local-subset", true),
+            ("lxcxl-sxbsxt", "local-subset", false),
+            ("lxcxl-sxbs", "local-subs", false),
+            ("axtx", "auto", false),
+            ("axto", "auto", true),
+            ("rexixn", "region", true),
+            ("rexxxn", "region", false),
+            ("autoautoxx", "autoauto", true),
+            ("autoautoxxx", "autoauto", false),
+        ];
+        for (word, known, meant) in cases {
+            assert_eq!(closest(word, [known]), meant.then_some(known), "{word}");
+        }
+        assert_eq!(closest("loca", ["local", "locas"]), Some("local"), "of several, the first");
+    }
 }

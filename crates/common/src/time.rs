@@ -52,4 +52,14 @@ mod tests {
         assert_eq!(timestamp(1_767_323_045), "2026-01-02T03:04:05Z");
         assert_eq!(seconds(Some("yesterday")), None);
     }
+
+    #[test]
+    fn objects_have_times_as_text() {
+        let read = |json: &str| serde_json::from_str::<Seconds>(json);
+        assert_eq!(read("\"2026-01-02T03:04:05Z\"").unwrap(), Seconds(Some(1_767_323_045)));
+        assert_eq!(read("\"1969-12-31T23:59:59.5Z\"").unwrap(), Seconds(Some(0)));
+        assert_eq!(read("\"yesterday\"").unwrap(), Seconds(None));
+        assert!(read("5").unwrap_err().to_string().contains("expected a time"));
+        assert_eq!((seconds(None), timestamp(i64::MAX)), (None, String::new()));
+    }
 }

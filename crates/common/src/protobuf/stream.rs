@@ -322,4 +322,15 @@ mod tests {
             prop_assert_eq!(frames(&message, size).ok(), frames(&message, message.len().max(1)).ok());
         }
     }
+
+    #[test]
+    fn an_object_may_have_so_many_bytes_and_no_more() {
+        let most = u32::try_from(MAX_OBJECT_BYTES).unwrap();
+        let announced = |bytes: u32| frames(&bytes.to_be_bytes(), 4);
+        assert_eq!(announced(most), Ok(Vec::new()), "it may still come");
+        let expected = format!("{} bytes are announced for one object, which cannot be", most + 1);
+        assert_eq!(announced(most + 1).unwrap_err().to_string(), expected);
+        assert!(whole(&[], 5, 5 + MAX_OBJECT_BYTES).is_ok_and(|value| value.is_none()));
+        assert_eq!(whole(&[], 5, 6 + MAX_OBJECT_BYTES).unwrap_err().to_string(), expected);
+    }
 }
