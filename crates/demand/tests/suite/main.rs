@@ -9,6 +9,7 @@ mod fleet;
 mod health;
 mod health_stability;
 mod page;
+mod queries;
 mod rates;
 mod shares;
 mod slices;
