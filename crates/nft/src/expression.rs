@@ -362,3 +362,29 @@ impl Encoder<'_> {
 const fn operator(negate: bool) -> u32 {
     if negate { abi::NFT_CMP_NEQ } else { abi::NFT_CMP_EQ }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::Attributes;
+
+    /// The kernel compares 16 bytes, the last of which is always zero.
+    #[test]
+    fn a_name_that_is_too_long_is_cut_as_the_kernel_cuts_it() {
+        let compared = |name: &str, prefix| {
+            let (name, negate) = (name.to_owned(), false);
+            let mut out = Vec::new();
+            let rule = Rule::new([Statement::InputInterface { name, prefix, negate }]);
+            encode(&mut out, Family::Ip, &rule);
+            let last = Attributes(&out).last().unwrap().nested();
+            let data = last.get(abi::NFTA_EXPR_DATA).unwrap().nested();
+            let value = data.get(abi::NFTA_CMP_DATA).unwrap().nested();
+            value.get(abi::NFTA_DATA_VALUE).unwrap().value.to_vec()
+        };
+        assert_eq!(compared("abcdefghijklmno", false), b"abcdefghijklmno\0");
+        assert_eq!(compared("abcdefghijklmnopqrst", false), b"abcdefghijklmno\0");
+        assert_eq!(compared("abcdefghijklmnopqrst", true), b"abcdefghijklmno");
+        assert_eq!(compared("cni", false), b"cni\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(compared("cni", true), b"cni");
+    }
+}
