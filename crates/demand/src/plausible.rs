@@ -71,8 +71,8 @@ mod tests {
             ("everything", [1.0, 0.0, 0.0], 1.0, [0.875, 0.0625, 0.0625]),
         ];
         for (name, mut parts, of_node, expected) in rows {
-            bound_largest(&mut parts, 0, of_node, &model);
-            assert_eq!(parts, expected, "{name}");
+            let excess = bound_largest(&mut parts, 0, of_node, &model);
+            assert_eq!((parts, excess), (expected, (of_node - 0.75).max(0.0)), "{name}");
         }
     }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use zonewise_demand::Figures;
 use zonewise_demand::failures::{Failures, ServiceFailures, ZoneConnections};
-use zonewise_demand::rates::Rates;
+use zonewise_demand::rates::{Answer, NotARate, Rate, Rates};
 use zonewise_demand::report::{Counts, Report};
-use zonewise_demand::window::HOLD;
+use zonewise_demand::window::{HOLD, MAX_SERVICES, NotCounted, Window};
+use zonewise_topology::capacity::NodeCapacity;
 
 use crate::fleet::{Fleet, INTERVAL, WEB, report};
 
@@ -233,4 +234,33 @@ fn rates_of_a_prometheus_say_nothing_about_failed_connections() {
     let mut window = fleet().window;
     Figures::set_watched(&mut window, &[WEB.to_owned()]);
     assert!(Figures::failures(&window, 0).unwrap().of(WEB).is_some());
+}
+
+/// The controller asks counters of proxies and rates of a Prometheus in the same way.
+#[test]
+fn both_sources_of_figures_do_as_they_are_told() {
+    let services: Vec<String> = (0..=MAX_SERVICES).map(|n| format!("shop/{n:05}")).collect();
+    let node = NodeCapacity {
+        name: "n",
+        zone: Some("a"),
+        cpu_milli: Some(1000),
+        ready: true,
+        control_plane: false,
+    };
+    let (mut window, mut rates) = (Window::new(), Rates::new());
+    for figures in [&mut window as &mut dyn Figures, &mut rates] {
+        figures.set_services(&services);
+        assert_eq!(figures.left_out().len(), 1);
+        figures.set_services(&[WEB.to_owned()]);
+        assert_eq!(figures.left_out().len(), 0);
+        figures.set_nodes(&[node]);
+        assert_eq!(figures.unwatched().len(), 0);
+    }
+    let rate = Rate { service: WEB.into(), zone: "b".into(), per_second: 5.0 };
+    let elsewhere = Answer { rates: vec![rate], ..Answer::default() };
+    assert_eq!(rates.add(elsewhere, 0), Err(NotARate::Nothing), "no node is in that zone");
+    let mut fleet = fleet();
+    let report = fleet.report(0);
+    let unknown = NotCounted::UnknownNode("node-0".into());
+    assert_eq!(window.add("node-0", &report, 0), Err(unknown), "{}", report.node);
 }

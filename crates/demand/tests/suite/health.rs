@@ -278,3 +278,27 @@ proptest! {
         }
     }
 }
+
+/// Figures without a connection say nothing: what was seen stays, and fades as if nobody told anything.
+#[test]
+fn a_service_that_nobody_calls_is_not_seen() {
+    let mut course = Course::new([4, 4, 4]);
+    course.run(8, [(3000, 900), (3000, 0), (3000, 0)]);
+    let last = course.now;
+    assert_eq!(course.in_force.as_ref().unwrap().seen, last);
+    course.run(3, [(0, 0); 3]);
+    let in_force = course.in_force.unwrap();
+    assert_eq!((in_force.seen, in_force.decided), (last, course.now));
+}
+
+#[test]
+fn only_zones_that_count_for_less_are_lowered() {
+    let mut course = Course::new([4, 4, 4]);
+    course.run(1, [(3000, 0); 3]);
+    let healthy = course.in_force.clone().unwrap();
+    assert_eq!((healthy.is_lowered(), healthy.zones.len()), (false, 3));
+    course.run(8, [(3000, 900), (3000, 0), (3000, 0)]);
+    let in_force = course.in_force.unwrap();
+    let lowered: Vec<&str> = in_force.lowered().map(|(name, _)| &**name).collect();
+    assert_eq!((lowered, in_force.is_lowered()), (vec!["a"], true));
+}
