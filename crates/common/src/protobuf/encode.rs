@@ -453,6 +453,25 @@ mod tests {
     }
 
     #[test]
+    fn variants_are_written_by_their_names() {
+        #[derive(Serialize)]
+        enum Type {
+            IPv4,
+        }
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Slice {
+            address_type: Option<Type>,
+        }
+        let written =
+            |slice: &Slice| encode("discovery.k8s.io/v1", &ENDPOINT_SLICE, slice).unwrap();
+        let typed = Slice { address_type: Some(Type::IPv4) };
+        let text = encode("discovery.k8s.io/v1", &ENDPOINT_SLICE, &json!({"addressType": "IPv4"}));
+        assert_eq!(written(&typed), text.unwrap());
+        assert_ne!(written(&typed), written(&Slice { address_type: None }));
+    }
+
+    #[test]
     fn what_would_be_lost_is_an_error_that_names_it() {
         for (object, told) in [
             (json!({"metadata": {"colour": "red"}}), "metadata.colour: no table has the number"),

@@ -271,7 +271,9 @@ mod tests {
         let inner = [&prefix[..], &[4, 0x12, 9, 0, 0]].concat();
         let open = [&prefix[..], &[2, 0x12, 0x80]].concat();
         let twice = [MAGIC, &[0x12, 0, 0x12, 0]].concat();
+        let zipped = [MAGIC, &bytes(3, "gzip")].concat();
         let rows = [
+            (zipped, "the object in the envelope is encoded once more"),
             (b"{\"kind\":\"PodList\"}".to_vec(), "the bytes do not begin with"),
             (envelope("v1", "Status", &[]), "a PodList was asked for and a Status came"),
             (inner, "an item is longer than the list that holds it"),
