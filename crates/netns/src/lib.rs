@@ -46,7 +46,7 @@
 //!
 //! All changes are made over netlink and `/proc/sys` inside the namespaces: the host's links,
 //! addresses, routes and sysctls stay as they are. This needs root: `CAP_SYS_ADMIN` to create and
-//! enter a namespace, `CAP_NET_ADMIN` to configure it.
+//! enter a namespace, `CAP_NET_ADMIN` to configure it. [`enter_user_namespace`] gets both for a process without root.
 
 mod delay;
 mod error;
@@ -55,6 +55,7 @@ mod links;
 mod namespace;
 mod netlink;
 pub mod network;
+mod rootless;
 mod routes;
 pub mod traffic;
 
@@ -63,4 +64,5 @@ pub use exec::exec;
 pub use links::{Address, Link, add_bridge_port, bridge, veth};
 pub use namespace::Namespace;
 pub use network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
+pub use rootless::{RootlessError, enter_user_namespace};
 pub use routes::Route;
