@@ -16,7 +16,8 @@ use crate::measure::{Counts, Matrix};
 use crate::prediction::Prediction;
 use crate::scenario::{Expect, Percent, Range};
 use crate::view::{
-    ActResult, ActView, Endpoint, Expectation, Phase, Programming, ServiceView, View, ZoneView,
+    ActResult, ActView, Endpoint, Expectation, Phase, Programming, STANDARD_DEVIATIONS,
+    ServiceView, View, ZoneView,
 };
 use crate::watcher::{Routed, ServiceStatus};
 
@@ -399,7 +400,8 @@ pub(crate) fn judge(result: &mut ActResult, expect: &Expect, computed: Option<&C
     let percent = |value: Option<f64>| value.map(Percent);
     let counted = result.matrix.total() as f64;
     bounds("in zone", expect.in_zone, percent(result.in_zone), share_noise(counted), &mut all);
-    bounds("overload", expect.overload, percent(result.overload), load_noise(result), &mut all);
+    let load_noise = Percent(result.load_tolerance());
+    bounds("overload", expect.overload, percent(result.overload), |_| load_noise, &mut all);
     let failed = match expect.failed {
         Range { at_least: None, at_most: None } => Range { at_least: None, at_most: Some(0) },
         given => given,
@@ -435,22 +437,12 @@ fn computed_expectations(result: &ActResult, expect: &Expect, computed: &Compute
     expected
 }
 
-/// The kernel picks endpoints at random, so a short measurement differs from the true share. An
-/// expectation tolerates this many standard deviations: chance alone exceeds them once in 16,000 times.
-const STANDARD_DEVIATIONS: f64 = 4.0;
-
 /// How far a counted share may be from the true one.
 fn share_noise(counted: f64) -> impl Fn(&Percent) -> Percent {
     move |bound| {
         let p = bound.0.clamp(0.0, 1.0);
         Percent(STANDARD_DEVIATIONS * (p * (1.0 - p) / counted.max(1.0)).sqrt())
     }
-}
-
-/// How far a counted load may be from the true one.
-fn load_noise(result: &ActResult) -> impl Fn(&Percent) -> Percent {
-    let each = result.matrix.total() as f64 / result.endpoints.max(1) as f64;
-    move |_| Percent(STANDARD_DEVIATIONS / each.max(1.0).sqrt())
 }
 
 fn bounds<T: PartialOrd + Default + Display + Copy + Add<Output = T>>(

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use zonewise_common::document::Document;
 use zonewise_explain::screens::{clean, counted, signed_percent, table as columns};
-use zonewise_topology::words::{fine_percent, grouped};
+use zonewise_topology::words::{fine_percent, grouped, percent};
 
 use crate::view::{ActResult, Expectation, Summary};
 use crate::words::seconds;
@@ -15,6 +15,7 @@ pub fn table(summary: &Summary) -> String {
         acts(summary),
         failures(summary),
         basis(summary).to_owned(),
+        chance(summary).to_owned(),
         totals(summary),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -34,7 +35,7 @@ pub fn json(summary: &Summary) -> Value {
 /// One line for an act that has ended.
 pub fn act_line(result: &ActResult) -> String {
     let mut parts = vec![format!("{} in zone", fine_percent(result.in_zone))];
-    parts.extend(result.overload.map(|over| format!("busiest endpoint {}", signed_percent(over))));
+    parts.extend(overload(result).map(|over| format!("busiest endpoint {over}")));
     parts.push(format!("{} connections", grouped(result.connections)));
     parts.push(format!("{} failed", grouped(result.failed)));
     parts.extend(result.settled.map(|settled| format!("settled in {}", seconds(settled))));
@@ -42,6 +43,15 @@ pub fn act_line(result: &ActResult) -> String {
     let (title, service) = (clean(&result.title), clean(&result.service));
     let service = if service.is_empty() { service } else { format!(" ({service})") };
     format!("{} {title}{service}: {}", mark(result.held()), parts.join(", "))
+}
+
+/// `+68 % ± 84 %`: how much more than its fair share the busiest endpoint got, and how much of that chance allows.
+fn overload(result: &ActResult) -> Option<String> {
+    let overload = signed_percent(result.overload?);
+    Some(match percent(result.load_tolerance()) {
+        none if none == percent(0.0) => overload,
+        tolerance => format!("{overload} ± {tolerance}"),
+    })
 }
 
 fn mark(held: bool) -> &'static str {
@@ -75,7 +85,7 @@ fn acts(summary: &Summary) -> String {
             act.service.clone(),
             act.reason.clone(),
             fine_percent(act.in_zone),
-            act.overload.map_or_else(|| "-".into(), signed_percent),
+            overload(act).unwrap_or_else(|| "-".into()),
             grouped(act.connections),
             grouped(act.failed),
             act.settled.map_or_else(|| "-".into(), seconds),
@@ -98,6 +108,16 @@ fn basis(summary: &Summary) -> &'static str {
         "the scenario was written for another size: shares and loads are compared with what `zonewise route --matrix` computes"
     } else {
         ""
+    }
+}
+
+/// The meaning of ±.
+fn chance(summary: &Summary) -> &'static str {
+    match summary.acts.iter().filter_map(overload).any(|overload| overload.contains('±')) {
+        true => {
+            "± is how far chance may move the load of the busiest endpoint: longer acts, smaller chance"
+        }
+        false => "",
     }
 }
 

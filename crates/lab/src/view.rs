@@ -168,7 +168,17 @@ pub struct ActResult {
     pub expectations: Vec<Expectation>,
 }
 
+/// The kernel picks endpoints at random, so a short measurement differs from the true share. An expectation tolerates this
+/// many standard deviations: chance alone exceeds them once in 16,000 times.
+pub(crate) const STANDARD_DEVIATIONS: f64 = 4.0;
+
 impl ActResult {
+    /// How far chance may move the load of an endpoint, as a part of the fair share.
+    pub fn load_tolerance(&self) -> f64 {
+        let each = self.matrix.total() as f64 / self.endpoints.max(1) as f64;
+        STANDARD_DEVIATIONS / each.max(1.0).sqrt()
+    }
+
     /// Whether all expectations held.
     pub fn held(&self) -> bool {
         self.expectations.iter().all(|expectation| expectation.held)

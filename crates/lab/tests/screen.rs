@@ -580,9 +580,9 @@ fn an_act_is_one_line() {
     assert_eq!(
         lines,
         [
-            "✓ No topology (web): 33.1 % in zone, busiest endpoint +4 %, 4,021 connections, 0 failed, \
+            "✓ No topology (web): 33.1 % in zone, busiest endpoint +4 % ± 151 %, 4,021 connections, 0 failed, \
              settled in 412 ms",
-            "✗ A zone loses its endpoints (web): 33.1 % in zone, busiest endpoint +4 %, \
+            "✗ A zone loses its endpoints (web): 33.1 % in zone, busiest endpoint +4 % ± 151 %, \
              4,021 connections, 0 failed, settled in 412 ms, \
              expected in zone at least 90 % (tolerance 1.2 %), found 33.1 %",
         ]
