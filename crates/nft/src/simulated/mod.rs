@@ -6,6 +6,7 @@
 //!                                       ◄── bytes ── acknowledgement, dump, or nothing at all
 //!
 //!   Ruleset::destinations ──► walks the rules for a packet, once for every random number
+//!   Ruleset::destination  ──► walks them once, with random numbers of the caller
 //! ```
 //!
 //! It knows tables with their owners, chains, rules, sets and maps with their elements, counters, the
@@ -76,6 +77,13 @@ impl Ruleset<'_> {
     #[must_use]
     pub fn destinations(&self, packet: &Packet) -> BTreeSet<Destination> {
         walk::destinations(self.0, packet)
+    }
+
+    /// Where such a packet goes if every random number is what `draw` returns for its modulus, a number below it. With
+    /// numbers that are drawn evenly, destinations have the shares that the rules give them.
+    #[must_use]
+    pub fn destination(&self, packet: &Packet, mut draw: impl FnMut(u32) -> u32) -> Destination {
+        walk::destination(self.0, packet, &mut draw)
     }
 
     /// How many elements all sets have together.

@@ -1,5 +1,5 @@
-//! Walks a packet through the rules, once for every random number that they draw. Numbers for which the next lookup
-//! finds the same are walked once.
+//! Walks a packet through the rules: once with random numbers that the caller draws, or once for every random number that
+//! they draw. Then numbers for which the next lookup finds the same are walked once.
 //!
 //! Only what our rules consist of is known. Any other expression ends the walk with [`Destination::Unknown`], so that
 //! a new kind of rule is noticed.
@@ -58,12 +58,13 @@ pub(super) fn destinations(tables: &Tables, packet: &Packet) -> BTreeSet<Destina
     // Each entry is a list of the random numbers to draw, one after the other.
     let mut to_try = vec![Vec::new()];
     while let Some(choices) = to_try.pop() {
-        let mut walk = Walk { packet, choices, drawn: 0, open: None, mark: 0, registers: [0; 64] };
+        let mut walk = Walk::new(packet, Draw::Listed { choices, drawn: 0, open: None });
         let destination = walk.all(tables);
-        match walk.open {
+        let Draw::Listed { choices, open, .. } = walk.draw else { continue };
+        match open {
             None => drop(found.insert(destination)),
             Some(numbers) => to_try.extend(numbers.into_iter().map(|number| {
-                let drawn = walk.choices.iter().copied();
+                let drawn = choices.iter().copied();
                 drawn.chain([number]).collect()
             })),
         }
@@ -71,17 +72,39 @@ pub(super) fn destinations(tables: &Tables, packet: &Packet) -> BTreeSet<Destina
     found
 }
 
+/// Where a packet goes if every random number is what `draw` returns for its modulus.
+pub(super) fn destination(
+    tables: &Tables,
+    packet: &Packet,
+    draw: &mut dyn FnMut(u32) -> u32,
+) -> Destination {
+    Walk::new(packet, Draw::From(draw)).all(tables)
+}
+
+/// Where random numbers come from.
+enum Draw<'a> {
+    From(&'a mut dyn FnMut(u32) -> u32),
+    /// From a list, one after the other.
+    Listed {
+        choices: Vec<u32>,
+        drawn: usize,
+        /// The random numbers to go on with, where one was needed that is not in `choices`.
+        open: Option<Vec<u32>>,
+    },
+}
+
 struct Walk<'a> {
     packet: &'a Packet,
-    choices: Vec<u32>,
-    drawn: usize,
-    /// The random numbers to go on with, where one was needed that is not in `choices`.
-    open: Option<Vec<u32>>,
+    draw: Draw<'a>,
     mark: u32,
     registers: [u8; 64],
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    const fn new(packet: &'a Packet, draw: Draw<'a>) -> Self {
+        Self { packet, draw, mark: 0, registers: [0; 64] }
+    }
+
     fn all(&mut self, tables: &Tables) -> Destination {
         for hook in [abi::NF_INET_PRE_ROUTING, abi::NF_INET_FORWARD] {
             for table in tables.of(Family::of(self.packet.destination)) {
@@ -106,7 +129,7 @@ impl Walk<'_> {
                 Step::Return => return Step::Next,
                 end => return end,
             }
-            if self.open.is_some() {
+            if matches!(self.draw, Draw::Listed { open: Some(_), .. }) {
                 return Step::Accept;
             }
         }
@@ -254,12 +277,21 @@ impl Walk<'_> {
         data: Attributes<'_>,
         rest: &[(&str, Attributes<'_>)],
     ) -> Option<bool> {
-        let Some(choice) = self.choices.get(self.drawn).copied() else {
-            self.open = Some(self.different(table, data, rest)?);
-            return Some(false);
+        let known = match &mut self.draw {
+            Draw::From(draw) => Some(draw(number(data, abi::NFTA_NG_MODULUS)?)),
+            Draw::Listed { choices, drawn, .. } => {
+                *drawn += 1;
+                choices.get(*drawn - 1).copied()
+            }
         };
-        self.drawn += 1;
-        self.store_drawn(data, choice)
+        if let Some(choice) = known {
+            return self.store_drawn(data, choice);
+        }
+        let numbers = self.different(table, data, rest)?;
+        if let Draw::Listed { open, .. } = &mut self.draw {
+            *open = Some(numbers);
+        }
+        Some(false)
     }
 
     fn store_drawn(&mut self, data: Attributes<'_>, choice: u32) -> Option<bool> {

@@ -10,3 +10,4 @@ mod conntrack;
 mod everything;
 mod kernel;
 mod listing;
+mod simulated;
