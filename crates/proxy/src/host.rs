@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use zonewise_nft::Network;
+use zonewise_telemetry::server::{PageHandler, PageRequest};
 
 use crate::addresses;
-use crate::health::{Health, Moment};
+use crate::health::{Health, MetricsPages, Moment};
 use crate::setup::Machine;
 
 /// The machine that the proxy runs on. By default it is this one, in the network namespace of the thread that
@@ -26,13 +27,38 @@ struct SimulatedMachine {
     addresses: Box<[IpAddr]>,
     /// What would answer at `/healthz`; empty until the proxy has begun.
     health: OnceLock<Health>,
+    /// The pages of the server of metrics; empty until the proxy has begun, and without such a server.
+    pages: OnceLock<MetricsPages>,
 }
 
 impl Host {
     /// A machine with this kernel and these addresses.
     pub fn simulated(network: Network, addresses: &[IpAddr]) -> Self {
-        let machine = SimulatedMachine { addresses: addresses.into(), health: OnceLock::new() };
+        let machine = SimulatedMachine {
+            addresses: addresses.into(),
+            health: OnceLock::new(),
+            pages: OnceLock::new(),
+        };
         Self { network, simulated: Some(Arc::new(machine)) }
+    }
+
+    /// Returns the body of a page of a simulated machine's metrics server, such as `/routes`. `None` while nothing listens there,
+    /// and for a page that does not exist.
+    pub fn page(&self, path: &str) -> Option<String> {
+        let pages = self.simulated.as_ref()?.pages.get()?;
+        let page = pages.handle(PageRequest { method: "GET", path, query: "" });
+        (page.status == 200).then_some(page.body)
+    }
+
+    /// Keeps the pages of metrics if the machine is simulated; no port is opened for them then. Returns them otherwise.
+    pub(crate) fn keep_pages(&self, pages: MetricsPages) -> Option<MetricsPages> {
+        match &self.simulated {
+            Some(machine) => {
+                machine.pages.get_or_init(|| pages);
+                None
+            }
+            None => Some(pages),
+        }
     }
 
     /// The status code that `/healthz` of a simulated machine has now; `None` while nothing listens there.

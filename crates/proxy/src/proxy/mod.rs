@@ -125,7 +125,7 @@ pub async fn run(
     let published = Arc::new(Published::default());
     let counts =
         table_metrics::register(&registry, &published, &cluster, host.network(), (&config).into())?;
-    let mut servers = servers(&config, &health, registry, &published, &cluster).await?;
+    let mut servers = servers(&host, &config, &health, registry, &published, &cluster).await?;
     let place = serve_counts(&client, &config, counts, &cluster, &mut servers).await?;
     timeline.ended(beginning, "servers of health checks and metrics");
     let started = clock::now().as_microsecond();
@@ -201,6 +201,7 @@ fn this_node(config: &Config, cluster: &ClusterView) -> NodeInfo {
 }
 
 async fn servers(
+    host: &Host,
     config: &Config,
     health: &Health,
     registry: Registry,
@@ -216,7 +217,9 @@ async fn servers(
     if let Some(address) = config.metrics {
         let pages = MetricsPages::new(registry, config.configz());
         let pages = with_routes(pages, published, cluster);
-        servers.push(serve("metrics", address, hard, pages).await?);
+        if let Some(pages) = host.keep_pages(pages) {
+            servers.push(serve("metrics", address, hard, pages).await?);
+        }
     }
     Ok(servers)
 }
