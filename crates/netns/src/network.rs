@@ -183,8 +183,7 @@ impl ClusterNetwork {
 
     /// Adds a node. It has routes to the pods of all other nodes, and they to its own.
     pub fn add_node(&mut self, name: &str, zone: &str) -> Result<NetnsNode, Error> {
-        let number = u8::try_from(self.nodes.len() + 1).ok().filter(|n| *n < FABRIC);
-        let number = number.ok_or_else(|| full("nodes"))?;
+        let number = node_number(self.nodes.len()).ok_or_else(|| full("nodes"))?;
         let (v4, v6) = node_addresses(number);
         let (gateway_v4, gateway_v6) = node_addresses(FABRIC);
         let mut node = NetnsNode {
@@ -194,8 +193,8 @@ impl ClusterNetwork {
             namespace: Namespace::new(name)?,
             v4,
             v6,
-            pods_v4: Cidr::new_assert(pod_addresses(number, 0).0.into(), 24),
-            pods_v6: Cidr::new_assert(pod_addresses(number, 0).1.into(), 64),
+            pods_v4: pod_ranges(number).0,
+            pods_v6: pod_ranges(number).1,
             mac: Vec::new(),
         };
         self.connect_node(&node)?;
@@ -209,7 +208,7 @@ impl ClusterNetwork {
             add_paths_to(&node, &other.namespace, INTERFACE)?;
             add_paths_to(other, &node.namespace, INTERFACE)?;
         }
-        self.pod_numbers.insert(number, Numbers::new(FIRST_POD, 254));
+        self.pod_numbers.insert(number, Numbers::of_pods());
         self.nodes.push(node.clone());
         Ok(node)
     }
@@ -396,7 +395,7 @@ impl Leaf<'_> {
 
 /// Host numbers for addresses. A freed number is given out again only after all others.
 #[derive(Debug)]
-struct Numbers {
+pub struct Numbers {
     first: u8,
     last: u8,
     next: u8,
@@ -404,11 +403,21 @@ struct Numbers {
 }
 
 impl Numbers {
+    /// The numbers of a node's pods, all free.
+    pub fn of_pods() -> Self {
+        Self::new(FIRST_POD, 254)
+    }
+
     fn new(first: u8, last: u8) -> Self {
         Self { first, last, next: first, taken: BTreeSet::new() }
     }
 
-    fn next(&mut self) -> Option<u8> {
+    /// Takes a free number; `None` if there is none.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "numbers are freed again: this is no iterator"
+    )]
+    pub fn next(&mut self) -> Option<u8> {
         let number = (self.next..=self.last)
             .chain(self.first..self.next)
             .find(|number| !self.taken.contains(number))?;
@@ -421,7 +430,8 @@ impl Numbers {
         (self.first..=self.last).contains(&number) && self.taken.insert(number)
     }
 
-    fn free(&mut self, number: u8) {
+    /// Frees a number.
+    pub fn free(&mut self, number: u8) {
         self.taken.remove(&number);
     }
 }
@@ -445,7 +455,13 @@ fn node_port(number: u8) -> String {
     format!("node-{number}")
 }
 
-fn node_addresses(number: u8) -> (Ipv4Addr, Ipv6Addr) {
+/// The number of the next node after so many; `None` if there are no more.
+pub fn node_number(nodes: usize) -> Option<u8> {
+    u8::try_from(nodes + 1).ok().filter(|number| *number < FABRIC)
+}
+
+/// The addresses of a node.
+pub fn node_addresses(number: u8) -> (Ipv4Addr, Ipv6Addr) {
     let v6 = Ipv6Addr::new(0xfd00, 0x192, 0x168, 0, 0, 0, 0, number.into());
     (Ipv4Addr::new(192, 168, 0, number), v6)
 }
@@ -456,7 +472,14 @@ fn link_local(number: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number.into())
 }
 
-fn pod_addresses(node: u8, number: u8) -> (Ipv4Addr, Ipv6Addr) {
+/// The ranges of the pods of a node.
+pub fn pod_ranges(node: u8) -> (Cidr, Cidr) {
+    let (v4, v6) = pod_addresses(node, 0);
+    (Cidr::new_assert(v4.into(), 24), Cidr::new_assert(v6.into(), 64))
+}
+
+/// The addresses of a pod.
+pub fn pod_addresses(node: u8, number: u8) -> (Ipv4Addr, Ipv6Addr) {
     let v6 = Ipv6Addr::new(0xfd00, 0x10, 0x244, node.into(), 0, 0, 0, number.into());
     (Ipv4Addr::new(10, 244, node, number), v6)
 }
