@@ -35,6 +35,7 @@ export function openLab() {
     const selected = view.services[view.selected];
     const stat = (name, value) => h("div", { class: "stat" }, h("dt", {}, name), h("dd", {}, value));
     renew(body,
+      view.kernel === "memory" ? h("p", { role: "note", id: "simulated" }, "Simulated: the nodes have a kernel in memory. Decisions and rules are real; packets are walked through the rules, and take no time.") : null,
       act(view),
       h("dl", { class: "stats" },
         stat("Service", selected?.name ?? "–"),
