@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::kubelet::PodView;
 use crate::measure::{Counts, Matrix};
 use crate::prediction::Prediction;
+use crate::rights::Place;
 use crate::scenario::{Expect, Percent, Range};
 use crate::view::{
     ActResult, ActView, Endpoint, Expectation, Phase, Programming, STANDARD_DEVIATIONS,
@@ -53,6 +54,7 @@ pub(crate) struct Observation {
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     title: String,
+    place: Place,
     /// The Services of the scenario, then those that users have created.
     services: Vec<String>,
     /// How many of them are the scenario's.
@@ -91,6 +93,7 @@ impl Board {
     /// The state before the first tick.
     pub(crate) fn new(
         title: &str,
+        place: Place,
         services: Vec<String>,
         zones: Vec<String>,
         kubectl: String,
@@ -98,6 +101,7 @@ impl Board {
         let count = services.len();
         Self {
             title: title.to_owned(),
+            place,
             services,
             own: count,
             zones,
@@ -334,6 +338,7 @@ impl Board {
         let services: Vec<ServiceView> = shown.iter().map(|one| self.service(*one)).collect();
         View {
             title: self.title.clone(),
+            place: self.place,
             clock,
             act: self.act.clone(),
             ended: self.ended.clone(),
@@ -499,7 +504,8 @@ mod tests {
 
     fn board() -> Board {
         let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
-        Board::new("Test", vec!["web".into()], names(["a", "b"]), "kubectl".into())
+        let (services, zones) = (vec!["web".into()], names(["a", "b"]));
+        Board::new("Test", Place::Machine, services, zones, "kubectl".into())
     }
 
     #[test]

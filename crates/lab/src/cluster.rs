@@ -1,7 +1,7 @@
 //! The whole cluster: API server, controller, nodes with their proxies and clients, Pods, Services.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,16 +17,19 @@ use zonewise_common::keys::{LAB, SERVICE_NAME};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::ProxyReport;
 use zonewise_controller::config::{DemandConfig, File, Source};
-use zonewise_netns::{ClusterNetwork, Namespace, NetnsNode};
+use zonewise_netns::Namespace;
 
 use crate::api::{Api, NODES, PODS, SERVICES, SLICES};
+use crate::ground::{Ground, Node};
 use crate::inside::InsideProgram;
 use crate::kubelet::{Kubelet, PodView, now};
 use crate::objects::{self, SERVICE_PORT};
 use crate::proxies;
 use crate::relay::Relay;
+use crate::rights::Place;
 use crate::scenario::{Scenario, Service, Zone};
 use crate::traffic::{Target, Traffic};
+use crate::view::Kernel;
 use crate::watcher::ServiceStatus;
 
 /// How to reach the API server.
@@ -49,6 +52,8 @@ pub(crate) struct Cluster {
     controller: Option<InsideProgram>,
     /// Requests to the API server.
     pub(crate) api: Api,
+    /// The place where it is.
+    pub(crate) place: Place,
     /// Zones of the scenario, in order.
     pub(crate) zones: Vec<Zone>,
     /// Services of the scenario, in order.
@@ -64,20 +69,20 @@ pub(crate) struct Cluster {
     user_services: Mutex<Vec<String>>,
     /// Users may create Services and Pods of their own: the API server is the lab's.
     allows_user_services: bool,
-    /// A network namespace of a client in each zone, as a path.
+    /// A network namespace of a client in each zone, as a path; of none in memory.
     callers: Mutex<BTreeMap<String, PathBuf>>,
     inside: kube::Config,
     /// The proxies count connections by Service, for the controller.
     counts: bool,
     lab_nodes: Mutex<BTreeMap<String, LabNode>>,
     pods_made: AtomicUsize,
-    network: Arc<Mutex<ClusterNetwork>>,
-    _relay: Relay,
+    ground: Arc<Mutex<Ground>>,
+    _relay: Option<Relay>,
 }
 
 /// A node of the cluster. Its proxy runs while the node is on.
 pub(crate) struct LabNode {
-    pub(crate) node: NetnsNode,
+    pub(crate) node: Node,
     pub(crate) state: NodeState,
     proxy: Option<InsideProgram>,
 }
@@ -102,34 +107,45 @@ const POLL: Duration = Duration::from_millis(25);
 const GUEST_CONNECTIONS: f64 = 30.0;
 
 impl Cluster {
-    /// Starts everything except connections to the Services. `progress` is called with each step.
+    /// Starts everything except connections to the Services, in this place. `progress` is called with each step.
     ///
     /// # Errors
     /// If something cannot be made. What was made until then is removed.
     pub(crate) async fn start(
         scenario: &Scenario,
+        place: Place,
         access: Access,
         progress: &(dyn Fn(&str) + Send + Sync),
     ) -> anyhow::Result<Self> {
         let api = Api::new(Client::try_from(access.config.clone())?);
-        progress("network namespaces");
+        let kernel = place.kernel();
+        progress(match kernel {
+            Kernel::Real => "network namespaces",
+            Kernel::Memory => "kernels in memory",
+        });
         let zones = scenario.cluster.zones.clone();
         let delay = scenario.cluster.delay.0;
         let names: Vec<String> = zones.iter().map(|zone| zone.name.clone()).collect();
-        let (network, listener) =
-            tokio::task::spawn_blocking(move || network(&names, delay)).await??;
-        let inside = inside(&access, listener.local_addr()?)?;
-        let relay = Relay::start(listener, access.address)?;
-        let network = Arc::new(Mutex::new(network));
-        let kubelet = Kubelet::start(api.clone(), Arc::clone(&network), !access.lives_on);
+        let (ground, listener) =
+            tokio::task::spawn_blocking(move || Ground::new(kernel, &names, delay)).await??;
+        let (inside, relay) = match listener {
+            Some(listener) => (
+                inside(&access, listener.local_addr()?)?,
+                Some(Relay::start(listener, access.address)?),
+            ),
+            None => (access.config.clone(), None),
+        };
+        let router = ground.router();
+        let ground = Arc::new(Mutex::new(ground));
+        let kubelet = Kubelet::start(api.clone(), Arc::clone(&ground), !access.lives_on);
         let traffic = Mutex::new(Traffic::new(scenario.services.len()));
         progress("controller");
         let counts = access.demand_token.is_some();
-        let fabric = network.lock().fabric().clone();
-        let controller = Some(controller(fabric, inside.clone(), access.demand_token)?);
+        let controller = Some(controller(router, inside.clone(), access.demand_token)?);
         let cluster = Self {
             controller,
             api,
+            place,
             services: scenario.services.clone(),
             zones,
             kubelet,
@@ -142,7 +158,7 @@ impl Cluster {
             counts,
             lab_nodes: Mutex::default(),
             pods_made: AtomicUsize::new(0),
-            network,
+            ground,
             _relay: relay,
         };
         cluster.populate(progress).await?;
@@ -190,8 +206,8 @@ impl Cluster {
         self.lab_nodes.lock()
     }
 
-    pub(crate) fn network(&self) -> MutexGuard<'_, ClusterNetwork> {
-        self.network.lock()
+    pub(crate) fn ground(&self) -> MutexGuard<'_, Ground> {
+        self.ground.lock()
     }
 
     pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
@@ -199,7 +215,7 @@ impl Cluster {
     }
 
     /// Nodes that are on.
-    pub(crate) fn nodes(&self) -> Vec<NetnsNode> {
+    pub(crate) fn nodes(&self) -> Vec<Node> {
         let lab_nodes = self.lab_nodes();
         let on = lab_nodes.values().filter(|lab_node| lab_node.state == NodeState::On);
         on.map(|lab_node| lab_node.node.clone()).collect()
@@ -208,13 +224,13 @@ impl Cluster {
     // === nodes ===
 
     /// Adds a node to a zone, without a client: one that was removed before, or a new one.
-    pub(crate) async fn add_node(&self, zone: &str) -> anyhow::Result<NetnsNode> {
+    pub(crate) async fn add_node(&self, zone: &str) -> anyhow::Result<Node> {
         let off =
             |lab_node: &&LabNode| lab_node.state == NodeState::Gone && lab_node.node.zone == zone;
         let resting = self.lab_nodes().values().find(off).map(|lab_node| lab_node.node.clone());
         let node = match resting {
             Some(node) => {
-                self.network().reconnect(&node)?;
+                self.ground().reconnect(&node)?;
                 node
             }
             None => self.build_node(zone).await?,
@@ -228,23 +244,23 @@ impl Cluster {
         Ok(node)
     }
 
-    async fn build_node(&self, zone: &str) -> anyhow::Result<NetnsNode> {
+    async fn build_node(&self, zone: &str) -> anyhow::Result<Node> {
         let count = self.lab_nodes().values().filter(|lab_node| lab_node.node.zone == zone).count();
         let (name, zone) = (format!("{zone}-{}", count + 1), zone.to_owned());
-        self.on_network(move |network| Ok(network.add_node(&name, &zone)?)).await
+        self.on_ground(move |ground| ground.add_node(&name, &zone)).await
     }
 
-    async fn on_network<T: Send + 'static>(
+    async fn on_ground<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut ClusterNetwork) -> anyhow::Result<T> + Send + 'static,
+        work: impl FnOnce(&mut Ground) -> anyhow::Result<T> + Send + 'static,
     ) -> anyhow::Result<T> {
-        let network = Arc::clone(&self.network);
-        let work = move || work(&mut network.lock());
+        let ground = Arc::clone(&self.ground);
+        let work = move || work(&mut ground.lock());
         tokio::task::spawn_blocking(work).await?
     }
 
     /// Starts a node's proxy, and lets Pods run on it.
-    pub(crate) fn switch_on(&self, node: &NetnsNode) -> anyhow::Result<()> {
+    pub(crate) fn switch_on(&self, node: &Node) -> anyhow::Result<()> {
         let proxy = Some(proxies::start(node, self.inside.clone(), self.counts)?);
         self.kubelet.add_node(node);
         let lab_node = LabNode { node: node.clone(), state: NodeState::On, proxy };
@@ -262,7 +278,7 @@ impl Cluster {
             }
             None => return Ok(()),
         };
-        self.network().disconnect(&node)?;
+        self.ground().disconnect(&node)?;
         tokio::task::spawn_blocking(move || drop(proxy)).await?;
         Ok(())
     }
@@ -276,7 +292,7 @@ impl Cluster {
     }
 
     /// Nodes of a zone in one state, by name.
-    pub(crate) fn nodes_of(&self, zone: &str, state: NodeState) -> Vec<NetnsNode> {
+    pub(crate) fn nodes_of(&self, zone: &str, state: NodeState) -> Vec<Node> {
         let lab_nodes = self.lab_nodes();
         let of = |lab_node: &&LabNode| lab_node.node.zone == zone && lab_node.state == state;
         lab_nodes.values().filter(of).map(|lab_node| lab_node.node.clone()).collect()
@@ -288,16 +304,18 @@ impl Cluster {
         }
     }
 
-    /// Starts a client on a node. Its namespace is kept as long as the node's.
-    pub(crate) async fn start_client(&self, node: &NetnsNode) -> anyhow::Result<()> {
+    /// Starts a client on a node. Its Pod is kept as long as the node.
+    pub(crate) async fn start_client(&self, node: &Node) -> anyhow::Result<()> {
         let (on, name) = (node.clone(), format!("client-{}", node.name));
-        let client = self.on_network(move |network| {
-            let there = network.pods().iter().find(|pod| pod.name == name).cloned();
-            Ok(there.map_or_else(|| network.add_pod(&on, &name), Ok)?)
+        let client = self.on_ground(move |ground| {
+            let there = ground.pod(&name);
+            there.map_or_else(|| ground.add_pod(&on, &name), Ok)
         });
-        let namespace = client.await?.namespace;
-        self.callers.lock().entry(node.zone.clone()).or_insert_with(|| namespace.path());
-        self.traffic().start(&node.name, self.zone_index(&node.zone), namespace);
+        let client = client.await?;
+        if let Some(path) = client.namespace_path() {
+            self.callers.lock().entry(node.zone.clone()).or_insert(path);
+        }
+        self.traffic().start(&node.name, self.zone_index(&node.zone), client.caller());
         Ok(())
     }
 
@@ -339,7 +357,7 @@ impl Cluster {
         let pods = self.kubelet.pods();
         let nodes = self.nodes();
         let here = nodes.iter().filter(|node| node.zone == zone);
-        let load = |node: &&NetnsNode| {
+        let load = |node: &&Node| {
             pods.iter().filter(|pod| pod.node == node.name && !pod.ending).count()
                 + planned.iter().filter(|(_, on)| *on == node.name).count()
         };
@@ -473,21 +491,6 @@ pub async fn clear(api: &Api) -> anyhow::Result<usize> {
     Ok(removed)
 }
 
-/// Makes the network between the nodes, with the delay between zones, and a listener that every node reaches.
-fn network(zones: &[String], delay: Duration) -> anyhow::Result<(ClusterNetwork, TcpListener)> {
-    let mut network = ClusterNetwork::new()?;
-    if !delay.is_zero() {
-        for zone in zones {
-            network.delay_zone(zone, delay)?;
-        }
-    }
-    let listener = network.fabric().enter(|| TcpListener::bind((FABRIC, 0)));
-    Ok((network, listener.context("cannot listen inside the fabric")?))
-}
-
-/// The address inside the network that every node reaches.
-const FABRIC: std::net::Ipv4Addr = std::net::Ipv4Addr::new(192, 168, 0, 254);
-
 /// How the nodes reach the API server: at the relay's address, under the server's own name for TLS.
 fn inside(access: &Access, listener: SocketAddr) -> anyhow::Result<kube::Config> {
     let mut config = access.config.clone();
@@ -502,7 +505,7 @@ fn inside(access: &Access, listener: SocketAddr) -> anyhow::Result<kube::Config>
 
 /// Starts the controller in the network between the nodes: from there it reaches the proxies.
 fn controller(
-    fabric: Namespace,
+    router: Option<Namespace>,
     access: kube::Config,
     demand_token: Option<PathBuf>,
 ) -> anyhow::Result<InsideProgram> {
@@ -518,5 +521,5 @@ fn controller(
     }
     let run =
         |client, shutdown| async { Ok(zonewise_controller::run(client, config, shutdown).await?) };
-    Ok(InsideProgram::start("controller".into(), fabric, access, run))
+    Ok(InsideProgram::start("controller".into(), router, access, run))
 }

@@ -10,10 +10,10 @@ use zonewise_cluster::api::ApiError;
 use zonewise_common::clock;
 use zonewise_common::time::timestamp;
 use zonewise_controller::evacuation::{self, EvacuationSpec, Phase};
-use zonewise_netns::NetnsNode;
 
 use crate::api::{NODES, PODS, SERVICES, SLICES};
 use crate::cluster::{Cluster, NodeState};
+use crate::ground::Node;
 use crate::kubelet::{PodView, now};
 use crate::objects;
 use crate::scenario::{Callers, Step};
@@ -245,7 +245,7 @@ impl<'c> Director<'c> {
 
     async fn restore(&mut self, zone: &str) -> anyhow::Result<()> {
         for node in self.cluster.nodes_of(zone, NodeState::Lost) {
-            self.cluster.network().reconnect(&node)?;
+            self.cluster.ground().reconnect(&node)?;
             self.cluster.switch_on(&node)?;
             self.synced(&node).await;
             self.tell_node(&node, true).await?;
@@ -258,7 +258,7 @@ impl<'c> Director<'c> {
         self.cluster.pods_ready().await
     }
 
-    async fn tell_node(&self, node: &NetnsNode, ready: bool) -> anyhow::Result<()> {
+    async fn tell_node(&self, node: &Node, ready: bool) -> anyhow::Result<()> {
         let path = format!("{NODES}/{}/status", node.name);
         self.change(&path, &objects::node_ready(ready, &now())).await
     }
@@ -334,7 +334,7 @@ impl<'c> Director<'c> {
     }
 
     /// Moves client and Pods away from a node, then removes the node.
-    async fn leave(&self, node: &NetnsNode) -> anyhow::Result<()> {
+    async fn leave(&self, node: &Node) -> anyhow::Result<()> {
         self.cluster.stop_client(&node.name).await?;
         for pod in self.ours().iter().filter(|pod| pod.node == node.name) {
             self.replace(pod).await?;
@@ -344,7 +344,7 @@ impl<'c> Director<'c> {
     }
 
     /// Waits until a node's new proxy has written its rules, or for [`TIMEOUT`].
-    async fn synced(&self, node: &NetnsNode) {
+    async fn synced(&self, node: &Node) {
         let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             let look = node.clone();

@@ -1,4 +1,5 @@
-//! Programs of the lab that run on threads of their own inside a network namespace: the proxies and the controller.
+//! Programs of the lab that run on threads of their own, inside a network namespace if there is one: the proxies and the
+//! controller.
 
 use std::thread::JoinHandle;
 
@@ -6,7 +7,7 @@ use kube::Client;
 use zonewise_netns::Namespace;
 use zonewise_telemetry::shutdown::Shutdown;
 
-/// A program that runs inside a network namespace. Dropping it stops the program, and waits until it has ended.
+/// A program that runs on a thread of its own. Dropping it stops the program, and waits until it has ended.
 #[derive(Debug)]
 pub(crate) struct InsideProgram {
     shutdown: Shutdown,
@@ -17,14 +18,14 @@ impl InsideProgram {
     /// Starts `run` with a client for the API server. `access` is how that is reached from inside.
     pub(crate) fn start<F: Future<Output = anyhow::Result<()>>>(
         name: String,
-        namespace: Namespace,
+        namespace: Option<Namespace>,
         access: kube::Config,
         run: impl FnOnce(Client, Shutdown) -> F + Send + 'static,
     ) -> Self {
         let shutdown = Shutdown::manual();
         let signal = shutdown.clone();
         let thread = std::thread::spawn(move || {
-            if let Err(error) = live(&namespace, access, |client| run(client, signal)) {
+            if let Err(error) = live(namespace.as_ref(), access, |client| run(client, signal)) {
                 tracing::error!("the {name} ended: {error:#}");
             }
         });
@@ -38,12 +39,14 @@ impl InsideProgram {
 }
 
 fn live<F: Future<Output = anyhow::Result<()>>>(
-    namespace: &Namespace,
+    namespace: Option<&Namespace>,
     access: kube::Config,
     run: impl FnOnce(Client) -> F,
 ) -> anyhow::Result<()> {
     // Threads of the runtime inherit the network namespace of the thread that creates them.
-    namespace.join()?;
+    if let Some(namespace) = namespace {
+        namespace.join()?;
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let result = runtime.block_on(async { run(Client::try_from(access)?).await });

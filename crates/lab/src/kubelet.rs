@@ -1,13 +1,13 @@
-//! Runs Pods: each gets a network namespace, an address and a server, and is removed when it is deleted.
+//! Runs Pods: each gets an address and servers, with the machine's kernel in a network namespace, and is removed when it is
+//! deleted.
 //!
 //! ```text
 //!  watch ─► Pod without a node ──► bound to a node
-//!           Pod on our node ─────► namespace, server ─► status: Running, ready, address
-//!           being deleted ───────► serves until its grace period is over ─► namespace removed, Pod deleted
+//!           Pod on our node ─────► address, servers ─► status: Running, ready, address
+//!           being deleted ───────► serves until its grace period is over ─► address free, Pod deleted
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,10 +23,9 @@ use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::keys::LAB;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
-use zonewise_netns::traffic::Server;
-use zonewise_netns::{ClusterNetwork, NetnsNode, NetnsPod};
 
 use crate::api::{Api, NODES};
+use crate::ground::{Ground, Node, Pod, Servers};
 use crate::objects::{self, PORT};
 use crate::scenario::GRACE;
 use crate::scheduler::{Candidate, Placed, group, place, takes};
@@ -44,28 +43,28 @@ pub(crate) struct Kubelet {
 
 struct Shared {
     api: Api,
-    network: Arc<Mutex<ClusterNetwork>>,
+    ground: Arc<Mutex<Ground>>,
     bind_all: bool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    nodes: BTreeMap<String, NetnsNode>,
+    nodes: BTreeMap<String, Node>,
     pods: BTreeMap<Key, Running>,
     /// Pods that were bound to a node and do not run yet.
     bound: BTreeMap<Key, Placed>,
 }
 
-/// A Pod whose namespace and servers exist.
+/// A Pod whose servers exist.
 struct Running {
     uid: String,
     labels: BTreeMap<String, String>,
     /// Names and images of its containers.
     containers: Vec<(String, String)>,
     ours: bool,
-    pod: NetnsPod,
-    servers: Vec<Server>,
+    pod: Pod,
+    servers: Servers,
     ready: bool,
     ending: bool,
 }
@@ -107,10 +106,10 @@ impl std::fmt::Debug for Shared {
 impl Kubelet {
     /// Starts to watch and run Pods. With `bind_all`, every Pod without a node is bound to one, otherwise only
     /// Pods that a lab made.
-    pub(crate) fn start(api: Api, network: Arc<Mutex<ClusterNetwork>>, bind_all: bool) -> Self {
+    pub(crate) fn start(api: Api, ground: Arc<Mutex<Ground>>, bind_all: bool) -> Self {
         let (heard, events) = mpsc::unbounded_channel();
         let client = api.client().clone();
-        let shared = Arc::new(Shared { api, network, bind_all, state: Mutex::default() });
+        let shared = Arc::new(Shared { api, ground, bind_all, state: Mutex::default() });
         let mut tasks = JoinSet::new();
         // The lab looks at fields of Pods that the programs, and so their tables for protobuf, do not know.
         let pods = watch::PODS.encoded_as(ContentType::Json);
@@ -120,7 +119,7 @@ impl Kubelet {
     }
 
     /// Runs the Pods of one more node.
-    pub(crate) fn add_node(&self, node: &NetnsNode) {
+    pub(crate) fn add_node(&self, node: &Node) {
         self.shared.state().nodes.insert(node.name.clone(), node.clone());
     }
 
@@ -353,7 +352,7 @@ async fn bind(shared: &Arc<Shared>, seen: &WatchedPod) -> anyhow::Result<()> {
         let state = shared.state();
         let nodes = state.nodes.values().filter(|node| takes(&node.name));
         let candidate =
-            |node: &NetnsNode| Candidate { name: node.name.clone(), zone: node.zone.clone() };
+            |node: &Node| Candidate { name: node.name.clone(), zone: node.zone.clone() };
         let candidates: Vec<Candidate> = nodes.map(candidate).collect();
         let node = place(&candidates, &state.placed(), &group).map(str::to_owned);
         node.map(|node| Placed { node, group })
@@ -381,12 +380,12 @@ async fn begin(
     shared: &Arc<Shared>,
     key: &Key,
     seen: &WatchedPod,
-    node: NetnsNode,
+    node: Node,
 ) -> anyhow::Result<()> {
     let name = shown_name(&seen.metadata.namespace, &seen.metadata.name);
     let ports = seen.ports();
-    let network = Arc::clone(&shared.network);
-    let made = tokio::task::spawn_blocking(move || make(&network, &node, &name, ports)).await?;
+    let ground = Arc::clone(&shared.ground);
+    let made = tokio::task::spawn_blocking(move || make(&ground, &node, &name, &ports)).await?;
     let (pod, servers) = made?;
     let labels = seen.labels();
     let (uid, ours) = (seen.metadata.uid.clone(), seen.is_ours());
@@ -419,16 +418,13 @@ async fn announce(shared: &Arc<Shared>, key: &Key) -> anyhow::Result<()> {
 }
 
 fn make(
-    network: &Mutex<ClusterNetwork>,
-    node: &NetnsNode,
+    ground: &Mutex<Ground>,
+    node: &Node,
     name: &str,
-    ports: BTreeSet<u16>,
-) -> anyhow::Result<(NetnsPod, Vec<Server>)> {
-    let mut network = network.lock();
-    let pod = network.add_pod(node, name)?;
-    drop(network);
-    let serve = |port| Server::tcp(&pod.namespace, name, SocketAddr::new(pod.v4.into(), port));
-    let servers = ports.into_iter().map(serve).collect::<Result<_, _>>()?;
+    ports: &BTreeSet<u16>,
+) -> anyhow::Result<(Pod, Servers)> {
+    let pod = ground.lock().add_pod(node, name)?;
+    let servers = pod.serve(ports)?;
     Ok((pod, servers))
 }
 
@@ -457,11 +453,11 @@ fn end(shared: &Arc<Shared>, key: Key, seen: &WatchedPod) {
 async fn remove(shared: &Arc<Shared>, key: &Key) {
     shared.state().bound.remove(key);
     let Some(running) = shared.state().pods.remove(key) else { return };
-    let network = Arc::clone(&shared.network);
+    let ground = Arc::clone(&shared.ground);
     let removed = tokio::task::spawn_blocking(move || {
         let Running { pod, servers, .. } = running;
         drop(servers);
-        network.lock().remove_pod(&pod)
+        ground.lock().remove_pod(&pod)
     });
     if let Ok(Err(error)) = removed.await {
         tracing::warn!(pod = %key.1, %error, "a Pod's namespace cannot be removed");

@@ -21,6 +21,7 @@ use crate::cluster::{Access, Cluster, clear};
 use crate::directory::{self, DEMAND_TOKEN, HOSTS, LabDirectory, ZONES};
 use crate::page::Page;
 use crate::picture::{side_by_side, svg};
+use crate::rights::Place;
 use crate::runner::Runner;
 use crate::scenario::Scenario;
 use crate::screen::paint;
@@ -32,6 +33,8 @@ use crate::view::{ActResult, Summary, View};
 pub struct Options {
     /// The scenario to run.
     pub scenario: Scenario,
+    /// The place where it plays.
+    pub place: Place,
     /// Draw on the terminal, and keep running until the user quits.
     pub interactive: bool,
     /// The kubeconfig of an API server to use instead of the embedded one.
@@ -103,7 +106,7 @@ async fn live(
     let progress = |what: &str| listener.doing(what);
     let cluster = tokio::select! {
         () = quit.wait() => bail!("stopped before the cluster was up"),
-        cluster = Cluster::start(&options.scenario, access, &progress) => cluster?,
+        cluster = Cluster::start(&options.scenario, options.place, access, &progress) => cluster?,
     };
     directory.write(ZONES, &serde_json::to_string_pretty(&cluster.callers())?)?;
     directory.write(HOSTS, "127.0.0.1 localhost\n")?;
@@ -132,7 +135,7 @@ async fn play(
     let page = match options.page {
         Some(address) => {
             let client = cluster.api.client().clone();
-            let page = Page::start(address, client, runner.views()).await?;
+            let page = Page::start(address, client, options.place, runner.views()).await?;
             listener.page(&page.url);
             runner.board().lock().page = Some(page.url.clone());
             Some(page)

@@ -20,6 +20,7 @@ mod board;
 mod cluster;
 mod director;
 pub mod directory;
+mod ground;
 mod inside;
 mod kubelet;
 pub mod lab;
@@ -32,6 +33,7 @@ pub mod preflight;
 mod proxies;
 mod relay;
 pub mod report;
+pub mod rights;
 mod runner;
 pub mod scenario;
 mod scheduler;
@@ -45,7 +47,7 @@ mod words;
 
 pub use api::Api;
 pub use cluster::clear;
-pub use zonewise_netns::exec;
+pub use zonewise_netns::{enter_user_namespace, exec};
 
 /// What the tests of the screen draw with.
 #[doc(hidden)]

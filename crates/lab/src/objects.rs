@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 use zonewise_common::keys::{HOSTNAME, LAB, ZONE};
 use zonewise_common::name::SYSTEM_NAMESPACE;
-use zonewise_netns::NetnsNode;
 
+use crate::ground::Node;
 use crate::scenario::{GRACE, Service};
 
 /// The port that Pods listen on.
@@ -15,7 +15,7 @@ pub(crate) const PORT: u16 = 8080;
 pub(crate) const SERVICE_PORT: u16 = 80;
 
 /// The Node object of a node.
-pub(crate) fn node(node: &NetnsNode, cores: u32, now: &str) -> Value {
+pub(crate) fn node(node: &Node, cores: u32, now: &str) -> Value {
     let resources = json!({"cpu": cores.to_string(), "memory": "16Gi", "pods": "250"});
     json!({
         "apiVersion": "v1", "kind": "Node",
@@ -37,8 +37,8 @@ pub(crate) fn node(node: &NetnsNode, cores: u32, now: &str) -> Value {
             "nodeInfo": {
                 "kubeletVersion": concat!("zonewise-lab-", env!("CARGO_PKG_VERSION")),
                 "kubeProxyVersion": "", "architecture": std::env::consts::ARCH, "bootID": "",
-                "containerRuntimeVersion": "netns://1", "kernelVersion": "", "machineID": "",
-                "operatingSystem": "linux", "osImage": "network namespace", "systemUUID": "",
+                "containerRuntimeVersion": node.runtime().0, "kernelVersion": "", "machineID": "",
+                "operatingSystem": "linux", "osImage": node.runtime().1, "systemUUID": "",
             },
         },
     })

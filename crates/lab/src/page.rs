@@ -17,7 +17,8 @@ use zonewise_slices::settings::Settings;
 use zonewise_telemetry::server::Server;
 use zonewise_topology::capacity::MissingCpu;
 
-use crate::view::{ActResult, Phase, ServiceView, View, ZoneView};
+use crate::rights::Place;
+use crate::view::{ActResult, Kernel, Phase, ServiceView, View, ZoneView};
 
 /// A page that is served. It ends when this is dropped.
 pub(crate) struct Page {
@@ -35,10 +36,15 @@ impl Page {
     pub(crate) async fn start(
         address: SocketAddr,
         client: Client,
+        place: Place,
         views: watch::Receiver<View>,
     ) -> anyhow::Result<Self> {
         let (messages, measured) = watch::channel(Arc::from(""));
-        let origin = Origin::Cluster { client, name: "lab on this machine".into() };
+        let name = match place.kernel() {
+            Kernel::Real => "lab on this machine",
+            Kernel::Memory => "lab on a kernel in memory (simulated)",
+        };
+        let origin = Origin::Cluster { client, name: name.into() };
         let (hub, mut tasks) = Hub::start(origin, view(), Some(measured));
         tasks.spawn(send_views(views, messages));
         let server = match serve(address, Arc::clone(&hub), Exposure::Loopback).await {
@@ -87,6 +93,7 @@ async fn send_views(mut views: watch::Receiver<View>, messages: watch::Sender<Ar
 struct Message<'a> {
     kind: &'static str,
     title: &'a str,
+    kernel: Kernel,
     /// Seconds since the start.
     clock: f64,
     act: Option<Act<'a>>,
@@ -169,6 +176,7 @@ impl<'a> Message<'a> {
         Self {
             kind: "Lab",
             title: &view.title,
+            kernel: view.place.kernel(),
             clock: view.clock.as_secs_f64(),
             act: view.act.as_ref().map(|act| Act {
                 number: act.number,
@@ -263,5 +271,8 @@ mod tests {
         let load = json!({"endpoint": "web-1", "zone": "a", "overload": 0.5, "ready": true});
         assert_eq!(message["matrix"]["endpoints"], json!([load]));
         assert_eq!((&message["kind"], &message["connections"]), (&json!("Lab"), &json!(40)));
+        assert_eq!(message["kernel"], json!("real"));
+        let view = View { place: Place::Memory, ..View::default() };
+        assert_eq!(serde_json::to_value(Message::of(&view)).unwrap()["kernel"], json!("memory"));
     }
 }

@@ -14,19 +14,14 @@ pub struct Missing {
     pub why: String,
     /// How to get it.
     pub remedy: &'static str,
-}
-
-/// Whether this process runs as root.
-pub fn is_root() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    line.and_then(|line| line.split_whitespace().nth(1)) == Some("0")
+    /// The kernel has it, and this process may not use it.
+    pub forbidden: bool,
 }
 
 /// What a lab does to the machine, shown to users who are asked to run it as root.
 pub const TOUCHES: &str = "\
 It makes network namespaces of its own and joins them with virtual cables; in them it writes nftables rules and makes
-connections. It listens on a port of 127.0.0.1 and writes one small directory below /run. The network of this lab_node,
+connections. It listens on a port of 127.0.0.1 and writes one small directory below /run. The network of this machine,
 its rules and its settings stay as they are. Nothing is left when the lab ends; of one that was killed, the directory
 (`zonewise lab clean` removes it).";
 
@@ -37,6 +32,7 @@ pub fn missing(delay: bool) -> Vec<Missing> {
         Err(error) => {
             return vec![Missing {
                 what: "network namespaces",
+                forbidden: matches!(error, zonewise_netns::Error::NeedsRoot { .. }),
                 why: error.to_string(),
                 remedy: "a kernel with CONFIG_NET_NS, and CAP_SYS_ADMIN; in a container, run it with --privileged",
             }];
@@ -47,7 +43,7 @@ pub fn missing(delay: bool) -> Vec<Missing> {
     let mut missing = Vec::new();
     let mut note = |what, result: Result<(), String>, remedy| {
         if let Err(why) = result {
-            missing.push(Missing { what, why, remedy });
+            missing.push(Missing { what, why, remedy, forbidden: false });
         }
     };
     note("virtual cables (veth)", text(cable), "modprobe veth, or a kernel with CONFIG_VETH");

@@ -1,14 +1,14 @@
-//! One proxy per node, inside the node's network namespace.
+//! One proxy per node, on the node's kernel.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use zonewise_common::proxy_pages::{COUNTS_PORT, METRICS_PORT};
 
 use anyhow::Context;
-use zonewise_netns::NetnsNode;
+use zonewise_proxy::Timeline;
 use zonewise_proxy::config::{Config, CountBy, Settings};
-use zonewise_proxy::{Host, Timeline};
 
+use crate::ground::Node;
 use crate::inside::InsideProgram;
 
 /// The address of every proxy's metrics server, inside its namespace.
@@ -21,20 +21,20 @@ const PODS: &str = "10.244.0.0/16,fd00:10:244::/48";
 const NEVER_IN_A_RUN: Duration = Duration::from_hours(1);
 
 /// Starts the proxy of a node. `access` is how it reaches the API server; with `counts`, it counts connections by Service,
-/// and serves what it has counted to the controller. Its rules are removed with the namespace.
+/// and serves what it has counted to the controller. Its rules are removed with the node.
 ///
 /// # Errors
 /// If its configuration cannot be used.
 pub(crate) fn start(
-    node: &NetnsNode,
+    node: &Node,
     access: kube::Config,
     counts: bool,
 ) -> anyhow::Result<InsideProgram> {
     let config = configuration(&node.name, counts)?;
     let name = format!("proxy of {}", node.name);
-    Ok(InsideProgram::start(name, node.namespace.clone(), access, |client, shutdown| async {
-        zonewise_proxy::run(Host::default(), client, config, false, Timeline::default(), shutdown)
-            .await?;
+    let host = node.start_host();
+    Ok(InsideProgram::start(name, node.namespace(), access, |client, shutdown| async {
+        zonewise_proxy::run(host, client, config, false, Timeline::default(), shutdown).await?;
         Ok(())
     }))
 }

@@ -5,13 +5,14 @@ use zonewise_common::document::Document;
 use zonewise_explain::screens::{clean, counted, signed_percent, table as columns};
 use zonewise_topology::words::{fine_percent, grouped, percent};
 
-use crate::view::{ActResult, Expectation, Summary};
+use crate::view::{ActResult, Expectation, Kernel, Summary};
 use crate::words::seconds;
 
 /// The whole run as a table.
 pub fn table(summary: &Summary) -> String {
     let parts = [
         clean(&summary.scenario),
+        kernel(summary).to_owned(),
         acts(summary),
         failures(summary),
         basis(summary).to_owned(),
@@ -100,6 +101,16 @@ fn failures(summary: &Summary) -> String {
         failed(act).map(|one| format!("✗ {title}: {}", sentence(one))).collect::<Vec<_>>()
     };
     summary.acts.iter().flat_map(of_act).collect::<Vec<_>>().join("\n")
+}
+
+/// The label of a run that was simulated.
+fn kernel(summary: &Summary) -> &'static str {
+    match summary.kernel {
+        Kernel::Real => "",
+        Kernel::Memory => {
+            "SIMULATED on a kernel in memory: decisions and rules are real; packets are walked through the rules, and take no time"
+        }
+    }
 }
 
 /// What the figures were compared with, if not with those of the scenario.

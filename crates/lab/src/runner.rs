@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use zonewise_netns::NetnsNode;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::board::{Board, Computed, Observation, TICK, judge};
 use crate::cluster::{Cluster, NodeState};
 use crate::director::{Director, settle};
+use crate::ground::Node;
 use crate::prediction::Prediction;
 use crate::scenario::{Act, Expect, Scenario, Zone};
 use crate::view::{ActResult, ActView, ClusterSize, Phase, Summary, View, ZoneView};
@@ -57,7 +57,8 @@ impl Runner {
         started: Instant,
     ) -> Self {
         let services = cluster.services.iter().map(|service| service.name.clone()).collect();
-        let board = Board::new(&scenario.title, services, cluster.zone_names(), kubectl);
+        let zones = cluster.zone_names();
+        let board = Board::new(&scenario.title, cluster.place, services, zones, kubectl);
         let (views, _) = watch::channel(board.view(started.elapsed()));
         let mut runner = Self {
             cluster,
@@ -223,6 +224,7 @@ impl Runner {
         let first = self.cluster.traffic().first();
         Summary {
             scenario: self.scenario.title.clone(),
+            kernel: self.cluster.place.kernel(),
             cluster: ClusterSize {
                 zones: self.scenario.cluster.zones.len(),
                 nodes: self.scenario.cluster.zones.iter().map(|zone| zone.nodes).sum(),
@@ -293,7 +295,7 @@ async fn look(
             Err(error) => board.lock().trouble = Some(error.to_string()),
         }
         let nodes = cluster.nodes();
-        let asked: Vec<NetnsNode> = nodes
+        let asked: Vec<Node> = nodes
             .iter()
             .cycle()
             .skip(turn)

@@ -351,6 +351,17 @@ impl Scenario {
         self.services.iter().flat_map(|service| service.endpoints.values()).sum()
     }
 
+    /// Returns why a kernel in memory cannot play the scenario; `None` if it can.
+    pub fn needs_real_kernel(&self) -> Option<&'static str> {
+        if !self.cluster.delay.0.is_zero() {
+            Some("packets take no time in memory, so there is no delay between zones")
+        } else if self.measures_demand() {
+            Some("proxies in memory count no connections, so there is no measured demand")
+        } else {
+            None
+        }
+    }
+
     /// Whether the demand of a Service is measured at some time.
     pub(crate) fn measures_demand(&self) -> bool {
         let asked = |key: &str, value: &str| {

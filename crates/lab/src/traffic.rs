@@ -1,7 +1,7 @@
-//! Those who call: one client on each node, making real connections at a steady rate.
+//! Those who call: one client on each node, opening connections at a steady rate.
 //!
 //! ```text
-//!  Rates ──► client thread, inside its namespace ──► next due ─► connect ─► who answered ─► ledger
+//!  Rates ──► client thread, inside its namespace if there is one ──► next due ─► connect ─► who answered ─► ledger
 //! ```
 
 use std::net::SocketAddr;
@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use zonewise_netns::Namespace;
-use zonewise_netns::traffic::{ProbeResult, probe_tcp_here};
+use zonewise_netns::traffic::ProbeResult;
 
+use crate::ground::Caller;
 use crate::measure::Counts;
 
 /// A connection that is not answered within this time has failed. A lost packet is sent again after a second.
@@ -79,12 +79,12 @@ impl Traffic {
         Self { shared, clients: Vec::new() }
     }
 
-    /// Starts a client for a node, in this network namespace.
-    pub(crate) fn start(&mut self, node: &str, zone: usize, namespace: Namespace) {
+    /// Starts a client for a node.
+    pub(crate) fn start(&mut self, node: &str, zone: usize, caller: Caller) {
         let running = Arc::new(AtomicBool::new(true));
         let (shared, goes_on) = (Arc::clone(&self.shared), Arc::clone(&running));
-        let thread = std::thread::spawn(move || match namespace.join() {
-            Ok(()) => call(&shared, zone, &goes_on),
+        let thread = std::thread::spawn(move || match caller.join() {
+            Ok(()) => call(&caller, &shared, zone, &goes_on),
             Err(error) => tracing::error!(%error, "a client cannot enter its namespace"),
         });
         let node = node.to_owned();
@@ -151,7 +151,7 @@ struct Due {
     next: Instant,
 }
 
-fn call(shared: &Shared, zone: usize, running: &AtomicBool) {
+fn call(caller: &Caller, shared: &Shared, zone: usize, running: &AtomicBool) {
     let (mut version, mut dues) = (u64::MAX, Vec::new());
     while running.load(Ordering::Relaxed) {
         let state = shared.state();
@@ -170,7 +170,7 @@ fn call(shared: &Shared, zone: usize, running: &AtomicBool) {
             continue;
         }
         due.next = (due.next + due.every).max(Instant::now() - CATCH_UP);
-        let answer = probe_tcp_here(due.to, TIMEOUT);
+        let answer = caller.call(due.to, TIMEOUT);
         note(&mut shared.state(), due.service, zone, &answer);
     }
 }

@@ -5,12 +5,26 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::measure::Matrix;
+use crate::rights::Place;
+
+/// The kernel that rules are written to and packets take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kernel {
+    /// The machine's.
+    #[default]
+    Real,
+    /// One in memory, which is simulated.
+    Memory,
+}
 
 /// Everything on the screen at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// The scenario's title.
     pub title: String,
+    /// The place where the lab plays.
+    pub place: Place,
     /// Time since the start.
     pub clock: Duration,
     /// The current act; `None` before the first and after the last.
@@ -215,6 +229,8 @@ impl Expectation {
 pub struct Summary {
     /// The scenario's title.
     pub scenario: String,
+    /// The kernel that rules were written to and packets took.
+    pub kernel: Kernel,
     /// Zones, nodes, Services, endpoints at the start.
     pub cluster: ClusterSize,
     /// Seconds from the start until the first connection was answered.

@@ -7,15 +7,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use zonewise_cluster::api::ApiError;
 use zonewise_common::keys::CONDITION_PREFIX;
-use zonewise_netns::NetnsNode;
-use zonewise_netns::traffic::http_get;
 use zonewise_slices::requested::{TRAFFIC_DISTRIBUTION, requested_routing};
 use zonewise_slices::routing_keys::is_routing_key;
 use zonewise_slices::settings::Settings;
 
 use crate::api::{ALL_SERVICES, Api};
+use crate::ground::Node;
 use crate::kubelet::PodView;
-use crate::proxies::PAGES;
 use crate::view::Programming;
 
 /// A Service: what it asks for and what it gets, and how it is reached.
@@ -123,8 +121,8 @@ fn asked(service: &Value) -> String {
 }
 
 /// A node's routes, as the JSON text of its proxy.
-pub(crate) fn routes_page(node: &NetnsNode) -> Option<String> {
-    http_get(&node.namespace, PAGES, "/routes")
+pub(crate) fn routes_page(node: &Node) -> Option<String> {
+    node.page("/routes")
 }
 
 #[derive(Deserialize)]
@@ -165,8 +163,8 @@ pub(crate) struct SyncMetrics {
 }
 
 /// Reads the metrics of a node's proxy.
-pub(crate) fn sync_metrics(node: &NetnsNode) -> Option<SyncMetrics> {
-    http_get(&node.namespace, PAGES, "/metrics").map(|text| read(&text))
+pub(crate) fn sync_metrics(node: &Node) -> Option<SyncMetrics> {
+    node.page("/metrics").map(|text| read(&text))
 }
 
 fn read(metrics: &str) -> SyncMetrics {

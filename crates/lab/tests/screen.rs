@@ -18,10 +18,11 @@ use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 use serde_json::json;
 use zonewise_lab::report;
+use zonewise_lab::rights::Place;
 use zonewise_lab::testing::{self, Matrix};
 use zonewise_lab::view::{
-    ActResult, ActView, ClusterSize, Endpoint, Expectation, Phase, Programming, ServiceView,
-    Summary, View, ZoneView,
+    ActResult, ActView, ClusterSize, Endpoint, Expectation, Kernel, Phase, Programming,
+    ServiceView, Summary, View, ZoneView,
 };
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
@@ -266,13 +267,26 @@ fn help() -> View {
     view
 }
 
+/// The first line says it, and no command is offered that does not exist there.
+fn in_memory() -> View {
+    View { place: Place::Memory, ..measuring() }
+}
+
+fn help_in_memory() -> View {
+    View { place: Place::Memory, ..help() }
+}
+
+fn help_without_root() -> View {
+    View { place: Place::UserNamespace, ..help() }
+}
+
 fn a_long_request() -> View {
     View { help: false, ..help() }
 }
 
 type Moment = (&'static str, fn() -> View);
 
-const MOMENTS: [Moment; 9] = [
+const MOMENTS: [Moment; 12] = [
     ("before", before_the_first_act),
     ("settling", settling),
     ("measuring", measuring),
@@ -282,6 +296,9 @@ const MOMENTS: [Moment; 9] = [
     ("hostile", hostile_names),
     ("help", help),
     ("long-request", a_long_request),
+    ("memory", in_memory),
+    ("help-memory", help_in_memory),
+    ("help-rootless", help_without_root),
 ];
 
 #[test]
@@ -437,6 +454,7 @@ prop_compose! {
             help: share > 2.0,
             title, act, services, selected, matrix, endpoints, history, rate, kubectl, paused, trouble,
             page: None,
+            place: if held { Place::Memory } else { Place::Machine },
         }
     }
 }
@@ -547,6 +565,7 @@ fn two_pictures_stand_beside_or_below_each_other() {
 fn summary() -> Summary {
     Summary {
         scenario: "Three zones, one Service".into(),
+        kernel: Kernel::Real,
         cluster: ClusterSize { zones: 3, nodes: 6, services: 1, endpoints: 9 },
         first_traffic: 1.44,
         acts: vec![
@@ -568,7 +587,13 @@ fn a_report_says_what_held_and_what_did_not() {
     let good = Summary { acts: vec![summary().acts.remove(0)], played: 1, planned: 1, ..summary() };
     let short =
         Summary { acts: vec![ActResult::default()], played: 1, planned: 3, ..Summary::default() };
-    let reports = [("report", summary()), ("report-held", good), ("report-short", short)];
+    let simulated = Summary { kernel: Kernel::Memory, ..summary() };
+    let reports = [
+        ("report", summary()),
+        ("report-held", good),
+        ("report-short", short),
+        ("report-memory", simulated),
+    ];
     let changed: Vec<String> =
         reports.iter().filter_map(|(name, one)| differs(name, &report::table(one))).collect();
     assert!(changed.is_empty(), "UPDATE_SCREENS=1 renews these:\n{}", changed.join("\n"));
@@ -610,6 +635,7 @@ fn a_report_for_programs_is_a_document() {
             "kind": "LabSummary",
             "held": false,
             "scenario": "Three zones, one Service",
+            "kernel": "real",
             "cluster": {"zones": 3, "nodes": 6, "services": 1, "endpoints": 9},
             "firstTraffic": 1.44,
             "resized": true,

@@ -1,4 +1,4 @@
-//! `zonewise lab`: arguments, root rights, and where messages go.
+//! `zonewise lab`: arguments, the rights that it needs, and where messages go.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -7,12 +7,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use zonewise_common::duration::ConfigDuration;
 use zonewise_lab::directory::{self, FoundLab, LabDirectory};
 use zonewise_lab::lab::{self, Options, ProgressListener};
+use zonewise_lab::rights::{self, Facts, KernelChoice, Obstacle, Place, Way};
 use zonewise_lab::scenario::{Scenario, Size};
 use zonewise_lab::view::ActResult;
 use zonewise_lab::{Api, preflight, report};
@@ -34,6 +35,7 @@ pub(crate) struct Lab {
 const EXAMPLES: &str = "Examples:
   zonewise lab                               the story, on this terminal
   zonewise lab --duration 20s                the same without a terminal: a table, and an exit code
+  zonewise lab --kernel memory               without root and namespaces: the same, simulated
   zonewise lab --scenario tiny-service       another built-in scenario (docs/lab.md lists them)
   zonewise lab --scenario mine.yaml -o json  your own; docs/lab.md has the reference
   zonewise lab --nodes 20 --services 50      the story in a larger cluster
@@ -46,7 +48,7 @@ enum LabCommand {
     /// Run a command as a client in a zone of the running lab
     ///
     /// The command runs on this machine, in the network of a client of that zone: it reaches Services and Pods of the
-    /// lab, and no other network. Services have the names that they have in a cluster: web, web.default,
+    /// lab, and no other network. A lab that was started without root needs no root here either. Services have the names that they have in a cluster: web, web.default,
     /// web.default.svc.cluster.local.
     Exec {
         /// The zone
@@ -80,6 +82,9 @@ struct LabFlags {
     /// What is printed at the end
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Form::Table)]
     output: Form,
+    /// The kernel that the nodes have: this machine's, or one in memory
+    #[arg(long, value_enum, value_name = "KERNEL", default_value_t = KernelFlag::Auto)]
+    kernel: KernelFlag,
     /// Zones [default: the scenario's]
     #[arg(long, value_name = "N")]
     zones: Option<usize>,
@@ -117,6 +122,17 @@ struct LabFlags {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum KernelFlag {
+    /// This machine's, as root or in a user namespace; where neither is allowed, one in memory, and a line says why
+    Auto,
+    /// This machine's and no other, to test the machine; asks for sudo where that is needed
+    Real,
+    /// One in memory, anywhere: controller, proxies and rules are the same, packets are walked through the rules and
+    /// not sent. There is no --delay, no measured demand and no `exec`
+    Memory,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// For people
     Table,
@@ -133,17 +149,11 @@ pub(crate) fn run(lab: Lab) -> anyhow::Result<()> {
 }
 
 fn play(flags: &LabFlags) -> anyhow::Result<()> {
-    let options = options(flags)?;
-    be_root()?;
-    let missing = preflight::missing(!options.scenario.cluster.delay.0.is_zero());
-    if !missing.is_empty() {
-        let lines =
-            missing.iter().map(|one| format!("\n  {}: {}\n    {}", one.what, one.why, one.remedy));
-        bail!("this machine lacks what a lab needs:{}", lines.collect::<String>());
-    }
-    refuse_shared(options.api.as_deref())?;
-    let directory =
-        LabDirectory::create(Path::new(directory::LABS_DIRECTORY), options.api.clone())?;
+    let mut options = options(flags)?;
+    let parents = directory::parents();
+    options.place = find_place(flags, &options)?;
+    refuse_shared(&parents, options.api.as_deref())?;
+    let directory = LabDirectory::create(&parents, options.api.clone(), options.place)?;
     let file = match &flags.log_file {
         Some(path) => directory::create_file(path)?,
         None => directory.open("lab.log")?,
@@ -178,9 +188,9 @@ fn play(flags: &LabFlags) -> anyhow::Result<()> {
 }
 
 /// Two labs on one API server would take each other's objects for their own.
-fn refuse_shared(api: Option<&Path>) -> anyhow::Result<()> {
+fn refuse_shared(parents: &[PathBuf], api: Option<&Path>) -> anyhow::Result<()> {
     let Some(api) = api else { return Ok(()) };
-    let labs = directory::find(Path::new(directory::LABS_DIRECTORY))?;
+    let labs = directory::find(parents)?;
     match labs.iter().find(|lab| lab.runs && api_of(lab) == Some(api)) {
         Some(lab) => {
             bail!("the lab of {} uses this API server: end it first, or use another", process(lab))
@@ -212,6 +222,7 @@ fn options(flags: &LabFlags) -> anyhow::Result<Options> {
     let interactive = terminal && flags.duration.is_none() && flags.output == Form::Table;
     Ok(Options {
         scenario,
+        place: Place::default(),
         interactive,
         page: page_address(flags, interactive)?,
         api: flags.api.clone().map(std::path::absolute).transpose()?,
@@ -260,31 +271,106 @@ impl ProgressListener for Speaker {
     }
 }
 
-/// Runs the command again as root with sudo, if the user agrees.
-fn be_root() -> anyhow::Result<()> {
-    if preflight::is_root() {
-        return Ok(());
+/// Finds the place where the lab plays, and gets the rights that it needs there. The process must have only one thread.
+fn find_place(flags: &LabFlags, options: &Options) -> anyhow::Result<Place> {
+    let choice = match (flags.kernel, options.scenario.needs_real_kernel()) {
+        (KernelFlag::Memory, Some(needs)) => {
+            return Err(
+                Usage(format!("--kernel memory: {needs}: play it with --kernel real")).into()
+            );
+        }
+        (KernelFlag::Memory, None) => KernelChoice::Memory,
+        (KernelFlag::Auto, None) => KernelChoice::Auto,
+        (KernelFlag::Real, _) | (KernelFlag::Auto, Some(_)) => KernelChoice::Real,
+    };
+    let facts = Facts::read();
+    let mut way = rights::way(choice, &facts, None);
+    let tried = way == Way::UserNamespace;
+    if tried && let Err(refused) = zonewise_lab::enter_user_namespace() {
+        way = rights::way(choice, &facts, Some(&refused));
     }
-    let command: Vec<OsString> = std::env::args_os().collect();
-    let program = std::env::current_exe()?;
-    let words = command.iter().skip(1);
-    let words: Vec<String> =
-        words.map(|word| zonewise_explain::shell_quote(&word.to_string_lossy())).collect();
-    let line = format!("sudo {} {}", program.display(), words.join(" "));
-    let why =
-        format!("a lab needs root: only root may make network namespaces.\n{}", preflight::TOUCHES);
-    if !std::io::stdin().is_terminal() || !has_sudo() {
-        bail!("{why}\nRun it as root:\n  {line}");
+    let place = match way {
+        Way::AsIs => Place::Machine,
+        Way::UserNamespace => Place::UserNamespace,
+        Way::Memory(None) => return Ok(Place::Memory),
+        Way::Memory(Some(obstacle)) => return in_memory_because(&obstacle, &facts),
+        Way::NotWithoutRoot(obstacle) => {
+            return Err(be_root(&facts, &obstacle, &options.scenario, tried));
+        }
+    };
+    let missing = preflight::missing(!options.scenario.cluster.delay.0.is_zero());
+    match missing.first().map(|first| Obstacle::of_missing(first, &facts)) {
+        Some(obstacle) if choice == KernelChoice::Auto => {
+            return in_memory_because(&obstacle, &facts);
+        }
+        Some(Obstacle::Missing(_)) => {
+            let lines = missing
+                .iter()
+                .map(|one| format!("\n  {}: {}\n    {}", one.what, one.why, one.remedy));
+            bail!("this machine lacks what a lab needs:{}", lines.collect::<String>());
+        }
+        Some(obstacle) => return Err(be_root(&facts, &obstacle, &options.scenario, tried)),
+        None => {}
+    }
+    if place == Place::UserNamespace {
+        complain(&format!("lab: {}", rights::IN_USER_NAMESPACE));
+    }
+    Ok(place)
+}
+
+/// Says why the lab plays in memory.
+fn in_memory_because(obstacle: &Obstacle, facts: &Facts) -> anyhow::Result<Place> {
+    let (.., sudo) = as_root()?;
+    complain(&format!("lab: {}", rights::in_memory_because(obstacle, facts, &sudo)));
+    Ok(Place::Memory)
+}
+
+/// Runs the command again as root with sudo, if the user agrees; returns why not.
+fn be_root(facts: &Facts, obstacle: &Obstacle, scenario: &Scenario, tried: bool) -> anyhow::Error {
+    let instead = match scenario.needs_real_kernel() {
+        None => "`--kernel memory` plays it without root.".to_owned(),
+        Some(needs) => format!("A kernel in memory cannot play it: {needs}."),
+    };
+    let why = format!(
+        "a lab on this machine's kernel needs root here: {obstacle}.\n{}\n{instead}",
+        preflight::TOUCHES
+    );
+    with_sudo(&why, facts, tried)
+}
+
+/// Runs the command again as root with sudo, if the user agrees; returns why not. A process that has `tried` a user namespace may
+/// be in one, where nobody becomes root of the machine.
+fn with_sudo(why: &str, facts: &Facts, tried: bool) -> anyhow::Error {
+    if facts.root {
+        return anyhow!("{why}\nRun it with all rights of root; in a container: --privileged");
+    }
+    let (program, arguments, line) = match as_root() {
+        Ok(command) => command,
+        Err(error) => return error,
+    };
+    if tried || !std::io::stdin().is_terminal() || !has_sudo() {
+        return anyhow!("{why}\nRun it as root:\n  {line}");
     }
     complain(&format!("{why}\n\nRun this now?  {line}  [y/N] "));
     let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    if !matches!(answer.trim(), "y" | "Y" | "yes") {
-        bail!("not run: a lab needs root");
+    let answered = std::io::stdin().read_line(&mut answer);
+    if answered.is_err() || !matches!(answer.trim(), "y" | "Y" | "yes") {
+        return anyhow!("not run: root is needed");
     }
     // Only returns if it could not be started.
-    let error = Command::new("sudo").arg(program).args(command.iter().skip(1)).exec();
-    Err(error).context("cannot run sudo")
+    let error = Command::new("sudo").arg(program).args(arguments).exec();
+    anyhow::Error::new(error).context("cannot run sudo")
+}
+
+/// This command as root runs it: the program, its arguments, and both as a line for a shell.
+fn as_root() -> anyhow::Result<(PathBuf, Vec<OsString>, String)> {
+    let program = std::env::current_exe()?;
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words = arguments.iter();
+    let words: Vec<String> =
+        words.map(|word| zonewise_explain::shell_quote(&word.to_string_lossy())).collect();
+    let line = format!("sudo {} {}", program.display(), words.join(" "));
+    Ok((program, arguments, line))
 }
 
 fn has_sudo() -> bool {
@@ -293,29 +379,38 @@ fn has_sudo() -> bool {
 }
 
 fn exec(zone: &str, process: Option<u32>, command: &[OsString]) -> anyhow::Result<()> {
-    be_root()?;
-    let labs = directory::find(Path::new(directory::LABS_DIRECTORY))?;
+    let labs = directory::find(&directory::parents())?;
+    let facts = Facts::read();
+    if !facts.root && directory::is_of_another_user(&labs, process) {
+        let why = "the lab that runs is another user's: only root reaches it";
+        return Err(with_sudo(why, &facts, false));
+    }
     let caller = directory::caller(&labs, process, zone)?;
     let Some((program, arguments)) = command.split_first() else { return Ok(()) };
     // Only returns if it could not be started.
-    let error =
-        zonewise_lab::exec(&caller.namespace, &caller.hosts, Command::new(program).args(arguments));
+    let error = zonewise_lab::exec(
+        caller.user.as_deref(),
+        &caller.namespace,
+        &caller.hosts,
+        Command::new(program).args(arguments),
+    );
     Err(error).with_context(|| format!("cannot run {} in zone {zone}", program.display()))
 }
 
 fn clean(api: Option<&Path>) -> anyhow::Result<()> {
-    be_root()?;
-    let found = directory::find(Path::new(directory::LABS_DIRECTORY))?;
+    let found = directory::find(&directory::parents())?;
     let in_use: Vec<&Path> = found.iter().filter(|lab| lab.runs).filter_map(api_of).collect();
     let mut problems = Vec::new();
+    let mut of_others = false;
     for lab in &found {
-        match lab.runs {
-            true => say(&format!(
+        match (lab.runs, lab.own) {
+            (true, _) => say(&format!(
                 "{} is a lab that runs: left alone (end it with q or Ctrl-C)",
                 process(lab)
             ))?,
             // The objects first: the directory is all that knows of them.
-            false => problems.extend(put_away(lab, &in_use).err()),
+            (false, true) => problems.extend(put_away(lab, &in_use).err()),
+            (false, false) => of_others = true,
         }
     }
     if let Some(path) = api {
@@ -326,6 +421,11 @@ fn clean(api: Option<&Path>) -> anyhow::Result<()> {
     }
     let problems: Vec<String> = problems.iter().map(|problem| format!("{problem:#}")).collect();
     anyhow::ensure!(problems.is_empty(), "{}", problems.join("; "));
+    if of_others {
+        let why =
+            "a lab of another user, such as root, has left a directory, which only root may remove";
+        return Err(with_sudo(why, &Facts::read(), false));
+    }
     Ok(())
 }
 
@@ -334,8 +434,8 @@ fn say(text: &str) -> std::io::Result<()> {
 }
 
 fn process(lab: &FoundLab) -> String {
-    let pid = lab.owner.as_ref().map(|owner| owner.pid.to_string());
-    format!("process {}", pid.unwrap_or_else(|| "unknown".into()))
+    // The directory is named after it.
+    format!("process {}", lab.path.file_name().unwrap_or_default().display())
 }
 
 fn api_of(lab: &FoundLab) -> Option<&Path> {

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use zonewise_topology::words::grouped;
 
 use super::pen::{BAD, BOLD, DIM, HINT, WARN, clean, of_failed, of_share, spread};
-use crate::view::View;
+use crate::view::{Kernel, View};
 use crate::words::{percent_or_bound, seconds};
 
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
@@ -19,7 +19,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
 
 fn title(view: &View) -> Line<'static> {
     let name = Span::styled(" zonewise lab ", BOLD.add_modifier(Modifier::REVERSED));
-    Line::from(vec![name, Span::styled(format!(" {}", clean(&view.title)), BOLD)])
+    let title = Span::styled(format!(" {}", clean(&view.title)), BOLD);
+    let simulated = (view.place.kernel() == Kernel::Memory)
+        .then(|| Span::styled(" simulated kernel ", WARN.add_modifier(Modifier::REVERSED)));
+    Line::from_iter([name].into_iter().chain(simulated).chain([title]))
 }
 
 fn state(view: &View) -> Vec<Span<'static>> {

@@ -6,6 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
 
 use super::pen::{BOLD, HINT, clean, panel, put, wrap};
+use crate::rights::Place;
 use crate::view::View;
 
 const KEYS: [(&str, &str); 5] = [
@@ -43,14 +44,22 @@ fn lines(view: &View, width: usize) -> Vec<Line<'static>> {
     lines.extend(FIGURES.iter().flat_map(|text| wrap(text, width)).map(Line::raw));
     lines.extend(head("From another terminal"));
     let kubectl = clean(&view.kubectl);
+    let exec = match view.place {
+        Place::Machine => "sudo zonewise lab exec a -- curl -s http://mine",
+        Place::UserNamespace => "zonewise lab exec a -- curl -s http://mine",
+        Place::Memory => "",
+    };
     let commands = [
         format!("{kubectl} annotate service web service.kubernetes.io/topology-mode=Auto"),
         format!("{kubectl} create deployment mine --image=any --port=8080 --replicas=6"),
         format!("{kubectl} expose deployment mine --port=80"),
         format!("{kubectl} scale deployment mine --replicas=3"),
-        "sudo zonewise lab exec a -- curl -s http://mine".to_owned(),
+        exec.to_owned(),
     ];
-    let commands = commands.iter().flat_map(|command| wrap(command, width));
+    let commands = commands
+        .iter()
+        .filter(|command| !command.is_empty())
+        .flat_map(|command| wrap(command, width));
     lines.extend(commands.map(|line| Line::styled(line, HINT)));
     lines
 }

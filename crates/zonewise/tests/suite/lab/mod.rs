@@ -7,9 +7,10 @@
 )]
 
 mod hot_zone;
+mod memory;
+mod rootless;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -554,24 +555,11 @@ fn wrong_arguments_are_named() {
 
 #[test]
 fn whoever_is_not_root_is_told_what_to_do() {
-    // Where everybody may run it.
-    let folder = tempfile::Builder::new().permissions(permissions(0o755)).tempdir().unwrap();
-    let program = folder.path().join("zonewise");
-    std::fs::copy(PROGRAM, &program).unwrap();
-    let output = Command::new(&program)
-        .args(["lab", "--duration", "1s"])
-        .uid(65534)
-        .gid(65534)
-        .stdin(Stdio::null())
-        .current_dir("/")
-        .output()
-        .unwrap();
+    let output = rootless::forbidden(&["lab", "--kernel", "real", "--duration", "1s"]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("a lab needs root") && said.contains("--duration 1s"), "{said}");
+    let why = "a lab on this machine's kernel needs root here: the setting user.max_user_namespaces=0 forbids";
+    assert!(said.contains(why) && said.contains("--duration 1s"), "{said}");
+    assert!(said.contains("\n  sudo /"), "{said}");
     assert!(said.contains("stay as they are"), "{said}");
-}
-
-fn permissions(mode: u32) -> std::fs::Permissions {
-    std::os::unix::fs::PermissionsExt::from_mode(mode)
 }
