@@ -16,10 +16,9 @@ use tempfile::TempDir;
 use crate::access::{self, User};
 use crate::gate::Gate;
 use crate::keys::Keys;
-use crate::process::Process;
-use crate::programs::Programs;
+use crate::process::{Process, Remover};
 use crate::requests::Objects;
-use crate::{metrics, ports};
+use crate::{metrics, ports, programs};
 
 /// How often to start, in case another process takes the chosen port first.
 const ATTEMPTS: usize = 5;
@@ -61,13 +60,14 @@ pub struct Cluster {
     // Dropped in this order: the server before its store, and both before the files.
     apiserver: Mutex<Option<Process>>,
     etcd: Mutex<Option<Process>>,
-    programs: Programs,
     options: Options,
     keys: Keys,
     port: u16,
     etcd_port: u16,
     files: AtomicU32,
     directory: TempDir,
+    /// Dropped last.
+    _remover: Option<Remover>,
 }
 
 /// Start and access.
@@ -80,10 +80,10 @@ impl Cluster {
     /// Starts a cluster with options and waits until it serves.
     pub async fn start_with(options: Options) -> Result<Self> {
         // A first build takes minutes and must not block the runtime.
-        let programs = tokio::task::spawn_blocking(Programs::find).await??;
+        tokio::task::spawn_blocking(programs::of_a_cluster).await??;
         let mut attempt = 1;
         loop {
-            match Self::boot(programs.clone(), options.clone()).await {
+            match Self::boot(options.clone()).await {
                 Err(error) if attempt < ATTEMPTS && lost_a_port(&error) => attempt += 1,
                 outcome => return outcome,
             }
@@ -170,14 +170,17 @@ impl Cluster {
             "--secure-port=0",
         ];
         all.extend(args);
-        let program = self.programs.path("kube-controller-manager");
+        let program = programs::program("kube-controller-manager")?;
         Process::spawn(&program, &all, &[], &self.log("kube-controller-manager"))
     }
 
     /// The path of a reference program, such as `kube-proxy`.
+    ///
+    /// # Panics
+    /// If the program is missing, with the command that builds it.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
-        self.programs.path(name)
+        programs::program(name).unwrap_or_else(|error| panic!("{error:#}"))
     }
 
     /// CPU time that the API server has used since it was started.
@@ -243,7 +246,7 @@ impl Cluster {
         if self.apiserver().is_some() {
             bail!("the API server is already running");
         }
-        let program = self.programs.path("kube-apiserver");
+        let program = programs::program("kube-apiserver")?;
         let (flags, environment) = (self.flags(), self.options.environment());
         let process = Process::spawn(&program, &flags, environment, &self.log("kube-apiserver"))?;
         *self.apiserver() = Some(process);
@@ -308,7 +311,7 @@ impl Cluster {
     }
 
     async fn start_etcd(&self) -> Result<()> {
-        let process = start_etcd(&self.programs, self.directory(), self.etcd_port).await?;
+        let process = start_etcd(self.directory(), self.etcd_port).await?;
         *self.etcd.lock() = Some(process);
         Ok(())
     }
@@ -319,17 +322,19 @@ impl Cluster {
 }
 
 impl Cluster {
-    async fn boot(programs: Programs, options: Options) -> Result<Self> {
+    async fn boot(options: Options) -> Result<Self> {
         let mut directory = tempfile::Builder::new().prefix("zonewise-testbed-").tempdir()?;
-        directory.disable_cleanup(std::env::var_os("ZONEWISE_TESTBED_KEEP").is_some());
+        let is_kept = std::env::var_os("ZONEWISE_TESTBED_KEEP").is_some();
+        directory.disable_cleanup(is_kept);
+        let _remover = (!is_kept).then(|| Remover::of(directory.path())).transpose()?;
         let keys = Keys::write(directory.path())?;
         let (port, etcd_port) = (ports::free()?, ports::free()?);
-        let etcd = start_etcd(&programs, directory.path(), etcd_port).await?;
+        let etcd = start_etcd(directory.path(), etcd_port).await?;
         let etcd = Mutex::new(Some(etcd));
         let apiserver = Mutex::new(None);
         let files = AtomicU32::new(0);
         let cluster =
-            Self { apiserver, etcd, programs, options, keys, port, etcd_port, files, directory };
+            Self { apiserver, etcd, options, keys, port, etcd_port, files, directory, _remover };
         cluster.start_apiserver().await?;
         Ok(cluster)
     }
@@ -384,7 +389,7 @@ fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn start_etcd(programs: &Programs, directory: &Path, port: u16) -> Result<Process> {
+async fn start_etcd(directory: &Path, port: u16) -> Result<Process> {
     let (client, peer) =
         (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{}", ports::free()?));
     let flags = [
@@ -403,7 +408,7 @@ async fn start_etcd(programs: &Programs, directory: &Path, port: u16) -> Result<
         "--quota-backend-bytes=8589934592".to_owned(),
         "--log-level=warn".to_owned(),
     ];
-    let program = programs.path("etcd");
+    let program = programs::program("etcd")?;
     let mut process = Process::spawn(&program, &flags, &[], &directory.join("etcd.log"))?;
     wait_for(&access::etcd(port)?, "/health", || process.check()).await?;
     Ok(process)

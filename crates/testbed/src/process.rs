@@ -8,6 +8,8 @@
 //!  this process ── pipe ──► guard (sh) ── SIGKILL on end of file ──► child
 //!        └────────────────── SIGKILL on drop ────────────────────────►┘
 //! ```
+//!
+//! The files of a cluster are removed in the same way ([`Remover`]).
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -158,9 +160,34 @@ impl Drop for Process {
     }
 }
 
+/// Removes a directory when this process ends without having done so, however it ends.
+#[derive(Debug)]
+pub(crate) struct Remover(Child);
+
+impl Remover {
+    pub(crate) fn of(directory: &Path) -> Result<Self> {
+        // A process that is being killed may still write a file there.
+        let script = "read -r _; until rm -rf \"$1\"; do sleep 0.1; done";
+        Ok(Self(when_this_process_ends(script, directory.as_os_str())?))
+    }
+}
+
+impl Drop for Remover {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn guard(pid: u32) -> Result<Child> {
+    when_this_process_ends("read -r _; kill -KILL \"$1\"", OsStr::new(&pid.to_string()))
+}
+
+/// A shell whose first command ends when this process does.
+fn when_this_process_ends(script: &str, argument: &OsStr) -> Result<Child> {
     Command::new("sh")
-        .args(["-c", "read -r _; kill -KILL \"$1\"", "guard", &pid.to_string()])
+        .args(["-c", script, "guard"])
+        .arg(argument)
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -191,6 +218,17 @@ mod tests {
     fn cpu_time_is_read_past_a_strange_name() {
         let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 9 0 5 6 7";
         assert_eq!(cpu_ticks(stat), Some(42));
+    }
+
+    #[test]
+    fn files_are_removed_when_nobody_could_do_it() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("data"), "left").unwrap();
+        let mut remover = Remover::of(directory.path()).unwrap();
+        // As the kernel does when this process ends.
+        drop(remover.0.stdin.take());
+        remover.0.wait().unwrap();
+        assert!(!directory.path().exists());
     }
 
     #[test]
