@@ -8,6 +8,7 @@
 //!    └─► program under test ─ Gate   cut, heal, reset     metrics     requests counted by the server
 //!                                                         objects     Nodes, Pods, Services, slices to edit
 //!                                                         eventually  waiting for a state
+//!                                                         pool        clusters that tests use one after the other
 //!                                                         traffic     where traffic goes with stored slices
 //!                                                         browser     Chromium, for the page of the dashboard
 //!                                                         page        parts of pages that the code writes
@@ -31,6 +32,7 @@ mod manifests;
 mod metrics;
 pub mod objects;
 pub mod page;
+mod pool;
 mod ports;
 pub mod process;
 mod programs;
@@ -46,6 +48,7 @@ pub use content_type::{content_type, content_type_flag};
 pub use eventually::{eventually, eventually_equals};
 pub use gate::Gate;
 pub use manifests::manifests;
+pub use pool::{Lent, Pool};
 pub use process::Process;
 pub use programs::{installed, minor_version, program};
 pub use prometheus::{Job, Prometheus, PrometheusOptions};

@@ -191,6 +191,56 @@ impl Objects {
         Ok(Watch { events: Box::pin(events) })
     }
 
+    /// All objects of each known kind that the API server serves, in all namespaces.
+    pub(crate) async fn list_everything(&self) -> Result<Vec<(&'static str, Vec<Value>)>> {
+        let list = async |kind: &'static Kind| match self.list(kind.name, None).await {
+            Ok(items) => Ok(Some((kind.name, items))),
+            Err(error) if code(&error) == Some(404) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let lists = stream::iter(KINDS).map(list).buffer_unordered(CONCURRENCY);
+        lists.try_filter_map(async |list| Ok(list)).try_collect().await
+    }
+
+    /// Deletes all objects of a kind in a namespace.
+    pub(crate) async fn delete_all(&self, kind: &str, namespace: &str) -> Result<()> {
+        self.delete_path(&path(find(kind)?, Some(namespace))).await
+    }
+
+    /// Deletes an object, which may be gone already.
+    pub(crate) async fn delete_if_there(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<()> {
+        self.delete_path(&format!("{}/{name}", path(find(kind)?, Some(namespace)))).await
+    }
+
+    /// Deletes a namespace for good. The controller that would do it does not run, and nothing of what is in the namespace
+    /// is looked at.
+    pub(crate) async fn end_namespace(&self, name: &str) -> Result<()> {
+        self.delete_if_there("Namespace", "", name).await?;
+        let ended = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []},
+        });
+        let path = format!("/api/v1/namespaces/{name}/finalize");
+        self.send_if_there(&Method::PUT, &path, &ended).await
+    }
+
+    async fn delete_path(&self, path: &str) -> Result<()> {
+        self.send_if_there(&Method::DELETE, path, &json!({ "gracePeriodSeconds": 0 })).await
+    }
+
+    /// Sends a request about an object that may be gone already.
+    async fn send_if_there(&self, method: &Method, path: &str, body: &Value) -> Result<()> {
+        let request = request(method.clone(), path, serde_json::to_vec(body)?)?;
+        match self.client.request_text(request).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            answer => answer.map(drop).with_context(|| format!("{method} {path}")),
+        }
+    }
+
     async fn delete_with(&self, objects: &[Value], options: &Value) -> Result<()> {
         let plan = |object| Ok(vec![Step::new(Method::DELETE, item(object)?, options)?]);
         self.run(objects.iter().map(plan).collect::<Result<_>>()?).await
@@ -226,6 +276,14 @@ impl Objects {
                 answer => return Ok(answer.map(drop)?),
             }
         }
+    }
+}
+
+/// The status code of the answer that is an error.
+pub(crate) fn code(error: &anyhow::Error) -> Option<u16> {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
     }
 }
 

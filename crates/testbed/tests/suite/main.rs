@@ -5,3 +5,4 @@ mod access;
 mod faults;
 mod objects;
 mod orphans;
+mod pool;
