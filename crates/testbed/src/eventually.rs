@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 /// Longer than anything in a test takes, even on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(180);
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The first attempts follow each other quickly, because most of what is waited for is there at once. Later ones are rare: a request
+/// costs ten milliseconds of CPU time, and what lasts for seconds is seen soon enough.
+const FIRST_INTERVAL: Duration = Duration::from_millis(25);
+const LAST_INTERVAL: Duration = Duration::from_millis(400);
 
 /// Calls `attempt` until it succeeds, and returns its value.
 ///
@@ -15,6 +18,7 @@ pub async fn eventually<T, F: Future<Output = Result<T, String>>>(
     mut attempt: impl FnMut() -> F,
 ) -> T {
     let deadline = Instant::now() + TIMEOUT;
+    let mut interval = FIRST_INTERVAL;
     loop {
         match attempt().await {
             Ok(value) => return value,
@@ -24,7 +28,8 @@ pub async fn eventually<T, F: Future<Output = Result<T, String>>>(
                 TIMEOUT.as_secs()
             ),
         }
-        tokio::time::sleep(POLL_INTERVAL).await;
+        tokio::time::sleep(interval).await;
+        interval = (interval * 5 / 4).min(LAST_INTERVAL);
     }
 }
 
