@@ -19,11 +19,19 @@ pub enum User {
     Observer,
     /// The service account of the dashboard, likewise.
     Dashboard,
+    /// The service account of Kubernetes' own EndpointSlice controller. The API server itself makes its roles.
+    BuiltInController,
 }
 
 impl User {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Admin, Self::Controller, Self::Proxy, Self::Observer, Self::Dashboard];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Admin,
+        Self::Controller,
+        Self::Proxy,
+        Self::Observer,
+        Self::Dashboard,
+        Self::BuiltInController,
+    ];
 
     /// The user name at the API server.
     #[must_use]
@@ -34,6 +42,7 @@ impl User {
             Self::Proxy => "system:serviceaccount:zonewise-system:zonewise-proxy",
             Self::Observer => "system:serviceaccount:zonewise-system:zonewise-observer",
             Self::Dashboard => "system:serviceaccount:zonewise-system:zonewise-dashboard",
+            Self::BuiltInController => "system:serviceaccount:kube-system:endpointslice-controller",
         }
     }
 
@@ -42,6 +51,9 @@ impl User {
             Self::Admin => "system:masters",
             Self::Controller | Self::Proxy | Self::Observer | Self::Dashboard => {
                 "system:serviceaccounts,system:serviceaccounts:zonewise-system,system:authenticated"
+            }
+            Self::BuiltInController => {
+                "system:serviceaccounts,system:serviceaccounts:kube-system,system:authenticated"
             }
         }
     }
@@ -55,6 +67,7 @@ impl fmt::Display for User {
             Self::Proxy => "proxy",
             Self::Observer => "observer",
             Self::Dashboard => "dashboard",
+            Self::BuiltInController => "built-in-controller",
         })
     }
 }

@@ -55,6 +55,7 @@ impl Keys {
             User::Proxy => &self.tokens[2],
             User::Observer => &self.tokens[3],
             User::Dashboard => &self.tokens[4],
+            User::BuiltInController => &self.tokens[5],
         }
     }
 }
