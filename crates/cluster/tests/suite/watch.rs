@@ -136,7 +136,8 @@ async fn asked(stream: &mut BufReader<TcpStream>) -> String {
     format!("? {what} in {}", if accepts { "protobuf" } else { "json" })
 }
 
-/// What happens with these answers, up to the request after the last of them.
+/// What happens with these answers, up to the request after the last of them. Tests are on a paused clock, which passes over the delays
+/// of the watch. The looks at what has happened make its steps short, so that it does not run past what is on its way.
 async fn story(answers: Vec<Answer>) -> Vec<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -200,7 +201,7 @@ fn assert_story(answers: Vec<Answer>, expected: &[&[&str]]) -> impl Future<Outpu
     async move { assert_eq!(story(answers).await, expected) }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_read_is_what_the_answer_says_it_is() {
     let rest = ["? watch from 5 in protobuf", "b on n1", "? watch from 6 in protobuf"];
     let protobuf = vec![protobuf_list(5, &[pod("a", 4)]), protobuf_watch(&[added("b", 6)])];
@@ -209,7 +210,7 @@ async fn what_is_read_is_what_the_answer_says_it_is() {
 }
 
 /// Objects of all pages count as listed, at the version that the last page names.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_pages_of_a_list_are_one_list() {
     let metadata = bytes(1, [bytes(2, "5"), bytes(3, "more")].concat());
     let list = [metadata, bytes(2, pod("a", 4))].concat();
@@ -227,7 +228,7 @@ async fn the_pages_of_a_list_are_one_list() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_protobuf_is_asked_for_json() {
     let rest = ["? watch from 5 in json", "b on n1", "? watch from 6 in json"];
     let list = |status| vec![refusal(status), json_list(5, &["a"]), json_watch("b", 6)];
@@ -240,7 +241,7 @@ async fn a_server_that_refuses_protobuf_is_asked_for_json() {
 }
 
 /// A proxy in between may rename the content, or recode it.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_is_not_what_it_says_is_asked_for_in_json() {
     let json_type = format!("content-type: {JSON}");
     let renamed = Answer { headers: json_type, ..protobuf_list(5, &[pod("a", 4)]) };
@@ -271,7 +272,7 @@ async fn an_answer_that_is_not_what_it_says_is_asked_for_in_json() {
 }
 
 /// It may come from a proxy in between, and be right the next time.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_page_of_html_or_broken_json_is_asked_for_again_in_protobuf() {
     let html = || answer("text/html", b"<html>\n<body>Back soon</body>\n</html>".to_vec());
     let one_line = || answer("text/html", b"<html>{[Back soon]}</html>".to_vec());
@@ -305,7 +306,7 @@ async fn a_page_of_html_or_broken_json_is_asked_for_again_in_protobuf() {
     stories.join_all().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_is_cut_inside_a_frame_loses_nothing() {
     let events = [added("b", 6), added("c", 7)];
     let whole = events.concat().len();
@@ -327,7 +328,7 @@ async fn a_connection_that_is_cut_inside_a_frame_loses_nothing() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_list_that_is_cut_off_is_asked_for_again_in_the_same_form() {
     let whole = protobuf_list(5, &[pod("a", 4), pod("b", 5)]);
     let cut = Answer { cut: Some(whole.body.len() - 9), ..whole };
@@ -340,7 +341,7 @@ async fn a_list_that_is_cut_off_is_asked_for_again_in_the_same_form() {
     assert_story(answers, &expected).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_frame_that_is_larger_than_announced_ends_protobuf_and_not_the_watch() {
     let mut large = added("c", 7);
     large.extend([0xff; 8]);
@@ -357,7 +358,7 @@ async fn a_frame_that_is_larger_than_announced_ends_protobuf_and_not_the_watch()
     assert_story(answers, &expected).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_is_compressed_without_being_asked_is_an_error_that_says_so() {
     let list = protobuf_list(5, &[pod("a", 4)]);
     let headers = format!("{}\r\ncontent-encoding: gzip", list.headers);
@@ -367,7 +368,7 @@ async fn an_answer_that_is_compressed_without_being_asked_is_an_error_that_says_
     assert_story(answers, &expected).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_read_is_named_and_the_others_are_used() {
     let no_text = [encode(&POD.fields[..1], &object("bad", 5)), bytes(2, int(10, 7))];
     let list = protobuf_list(5, &[no_text.concat(), pod("a", 4)]);
