@@ -1,127 +1,117 @@
-//! Objects in protobuf, as Kubernetes itself reads and writes them: a program with its types, which
-//! `scripts/reference` builds, converts between the two forms.
+//! Objects in protobuf, read and written by the embedded server's own code. The second tier holds that code equal to the types of
+//! Kubernetes, byte by byte, and makes all comparisons with those.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{LazyLock, Mutex, PoisonError};
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use zonewise_apiserver::testing::{from_protobuf, to_protobuf};
 use zonewise_common::protobuf::decode::{Field, FieldType, Presence};
+use zonewise_common::protobuf::envelope::{Envelope, WatchEvent};
 use zonewise_common::protobuf::kinds::{
     ENDPOINT_SLICE, LEASE, NODE, POD, SERVICE, SERVICE_CIDR, STATUS,
 };
-use zonewise_testbed::program;
+use zonewise_common::protobuf::reader::{Fields, Wire};
+use zonewise_common::testing::protobuf::{bytes, envelope, int};
 
-pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
-
-/// The table of fields in the embedded server.
-const TABLE: &str = include_str!("../../src/objects/protobuf/fields.txt");
-
-/// The media type of watches.
-pub(crate) const STREAM_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
-
-/// The running program. It ends with these tests, because its input ends then.
-struct Converter {
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Converter {
-    fn start() -> Self {
-        let mut command = Command::new(program("objects").unwrap());
-        let child = command.arg("convert").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let Child { stdin, stdout, .. } = child.unwrap();
-        Self { input: stdin.unwrap(), output: BufReader::new(stdout.unwrap()) }
-    }
-
-    fn ask(&mut self, question: &Value) -> Value {
-        writeln!(self.input, "{question}").unwrap();
-        let mut answer = String::new();
-        self.output.read_line(&mut answer).unwrap();
-        serde_json::from_str(&answer).unwrap()
-    }
-}
-
-fn ask(question: &Value) -> Value {
-    static CONVERTER: LazyLock<Mutex<Converter>> = LazyLock::new(|| Mutex::new(Converter::start()));
-    CONVERTER.lock().unwrap_or_else(PoisonError::into_inner).ask(question)
-}
-
-/// What protobuf holds.
-pub(crate) struct Read {
-    /// In JSON.
-    pub(crate) object: Value,
-    /// Whether Kubernetes writes it in the same bytes.
-    pub(crate) same: bool,
-}
-
-fn read_as(form: &str, bytes: &[u8]) -> Read {
-    let mut answer = ask(&json!({form: STANDARD.encode(bytes)}));
-    assert_eq!(answer["error"], Value::Null, "{bytes:x?}");
-    Read { object: answer["object"].take(), same: answer["same"] == true }
-}
+use crate::table::lines_of;
+pub(crate) use crate::table::{MEDIA_TYPE, Read, STREAM_TYPE, read_frames, split_frame};
 
 /// An object in its envelope.
-pub(crate) fn read(bytes: &[u8]) -> Read {
-    read_as("protobuf", bytes)
+pub(crate) fn read(whole: &[u8]) -> Read {
+    let Envelope { api_version, kind, object } = Envelope::open(whole).unwrap();
+    if is_known(api_version, kind) {
+        let Ok(object) = from_protobuf(whole) else {
+            assert_eq!(
+                kind, "Status",
+                "only what is said of a request may hold bytes that are no text"
+            );
+            let texts = with_whole_texts(object, &CAUSES);
+            assert_ne!(texts, object, "{whole:x?}");
+            return read(&envelope(api_version, kind, &texts));
+        };
+        // Whether these are the bytes of Kubernetes is for its own types to say.
+        let same = from_protobuf(&to_protobuf(&object).unwrap()).as_ref() == Ok(&object);
+        return Read { object, same };
+    }
+    let item = kind.strip_suffix("List").unwrap_or_else(|| panic!("no {api_version} {kind}"));
+    let (mut list, mut items, mut same) = (Map::new(), Vec::new(), true);
+    for part in Fields::new(object) {
+        let (number, wire) = part.unwrap();
+        let kind = if number == 1 { "ListMeta" } else { item };
+        let mut read = read(&envelope(api_version, kind, wire.bytes().unwrap()));
+        same &= read.same;
+        let fields = read.object.as_object_mut().unwrap();
+        if number == 1 {
+            fields.retain(|field, _| field != "apiVersion" && field != "kind");
+            list.insert("metadata".into(), read.object);
+        } else {
+            items.push(read.object);
+        }
+    }
+    list.insert("apiVersion".into(), api_version.into());
+    list.insert("kind".into(), kind.into());
+    list.insert("items".into(), items.into());
+    Read { object: list.into(), same }
+}
+
+/// The fields that lead from a Status to its causes: `details`, `causes`.
+const CAUSES: [u32; 2] = [5, 4];
+
+/// A Status that says U+FFFD for bytes that are no text, as JSON does.
+fn with_whole_texts(status: &[u8], inner: &[u32]) -> Vec<u8> {
+    let fields = Fields::new(status).map(|part| match (part.unwrap(), inner) {
+        ((number, Wire::Bytes(value)), [first, rest @ ..]) if number == *first => {
+            bytes(number, with_whole_texts(value, rest))
+        }
+        ((number, Wire::Bytes(value)), _) => {
+            bytes(number, String::from_utf8_lossy(value).as_bytes())
+        }
+        ((number, wire), _) => int(number, wire.integer().unwrap().unsigned_abs()),
+    });
+    fields.collect::<Vec<_>>().concat()
+}
+
+/// True if the table has the fields of a kind.
+fn is_known(api_version: &str, kind: &str) -> bool {
+    to_protobuf(&json!({"apiVersion": api_version, "kind": kind})).is_some()
 }
 
 /// An event of a watch, without the length of its frame.
-pub(crate) fn read_frame(bytes: &[u8]) -> Read {
-    read_as("frame", bytes)
+pub(crate) fn read_frame(frame: &[u8]) -> Read {
+    let WatchEvent { event_type, envelope: Envelope { api_version, kind, object } } =
+        WatchEvent::read(frame).unwrap();
+    let Read { object, same } = read(&envelope(api_version, kind, object));
+    Read { object: json!({"type": event_type, "object": object}), same }
 }
 
-/// The first frame of a watch without its length, and the bytes after it; `None` if it is not complete.
-pub(crate) fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).unwrap())
-}
-
-/// All events of a watch that has ended.
-pub(crate) fn read_frames(mut bytes: &[u8]) -> Read {
-    let (mut events, mut all_same) = (Vec::new(), true);
-    while let Some((frame, rest)) = split_frame(bytes) {
-        let Read { object, same } = read_frame(frame);
-        events.push(object);
-        all_same &= same;
-        bytes = rest;
-    }
-    assert!(bytes.is_empty(), "the watch ends inside of a frame: {bytes:x?}");
-    Read { object: events.into(), same: all_same }
-}
-
-/// An object in protobuf; `None` if the types of Kubernetes cannot hold all of it.
+/// An object in protobuf; `None` if the table has no place for all of it.
 pub(crate) fn write(object: &Value) -> Option<Vec<u8>> {
-    let answer = ask(&json!({"object": object}));
-    Some(STANDARD.decode(answer["protobuf"].as_str()?).unwrap())
+    let bytes = to_protobuf(object)?;
+    let read = from_protobuf(&bytes).ok()?;
+    holds(&read, object).then_some(bytes)
 }
 
-/// [`TABLE`] is that of the types of Kubernetes. `UPDATE_SCHEMAS=1` writes
-/// it anew.
-#[test]
-fn the_table_of_fields_is_that_of_kubernetes() {
-    let output = Command::new(program("objects").unwrap()).arg("fields").output().unwrap();
-    assert!(output.status.success());
-    let fields = String::from_utf8(output.stdout).unwrap();
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/objects/protobuf/fields.txt");
-        std::fs::write(path, fields).unwrap();
-        return;
+/// True if a value has all that another one has, but for what is empty.
+fn holds(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => part.iter().all(|(name, value)| {
+            is_empty(value) || whole.get(name).is_some_and(|one| holds(one, value))
+        }),
+        (Value::Array(whole), Value::Array(part)) => {
+            whole.len() == part.len()
+                && whole.iter().zip(part).all(|(whole, part)| holds(whole, part))
+        }
+        _ => whole == part,
     }
-    assert!(
-        TABLE == fields,
-        "the table of fields is out of date: run the tests with UPDATE_SCHEMAS=1"
-    );
 }
 
-/// The lines of a message in the table of fields: number, name in JSON, and type with its sign.
-fn lines_of(message: &str) -> Vec<[&'static str; 3]> {
-    let lines = TABLE.lines().skip_while(|line| *line != message).skip(1);
-    let words =
-        |line: &'static str| line.split_whitespace().collect::<Vec<_>>().try_into().unwrap();
-    lines.take_while(|line| line.starts_with(' ')).map(words).collect()
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
+    }
 }
 
 /// The tables with which the controller and the proxies read objects are a part of that of Kubernetes.
@@ -174,123 +164,5 @@ fn check_fields(message: &str, fields: &[Field]) {
             }
         };
         assert_eq!(value_type, expected, "{message} {name}");
-    }
-}
-
-/// The kinds of what requests and answers hold.
-const KINDS: [(&str, &str); 19] = [
-    ("apps/v1", "Deployment"),
-    ("apps/v1", "ReplicaSet"),
-    ("authentication.k8s.io/v1", "SelfSubjectReview"),
-    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"),
-    ("authorization.k8s.io/v1", "SelfSubjectRulesReview"),
-    ("autoscaling/v1", "Scale"),
-    ("coordination.k8s.io/v1", "Lease"),
-    ("discovery.k8s.io/v1", "EndpointSlice"),
-    ("events.k8s.io/v1", "Event"),
-    ("networking.k8s.io/v1", "ServiceCIDR"),
-    ("v1", "Binding"),
-    ("v1", "ConfigMap"),
-    ("v1", "DeleteOptions"),
-    ("v1", "Event"),
-    ("v1", "Namespace"),
-    ("v1", "Node"),
-    ("v1", "Pod"),
-    ("v1", "Service"),
-    ("v1", "Status"),
-];
-
-/// Random objects of each kind, of the fields that the table has.
-struct RandomObjects {
-    random: fastrand::Rng,
-}
-
-impl RandomObjects {
-    /// Each field is set with this probability, and those of messages inside with a smaller one.
-    fn object(&mut self, (api_version, kind): (&str, &str), likely: f64) -> Value {
-        let package = match api_version.split_once('/') {
-            None => "core".to_owned(),
-            Some((group, _)) => group.split('.').next().unwrap().to_owned(),
-        };
-        let own = format!("{package}/v1.{kind}");
-        let shared = format!("meta/v1.{kind}");
-        let known = TABLE.lines().any(|line| line == own);
-        let mut object = self.message(if known { &own } else { &shared }, likely);
-        object["apiVersion"] = api_version.into();
-        object["kind"] = kind.into();
-        object
-    }
-
-    fn message(&mut self, name: &str, likely: f64) -> Value {
-        let mut object = json!({});
-        for [_, field, value_type] in lines_of(name) {
-            if field == "." {
-                let inside = self.message(value_type, likely);
-                object.as_object_mut().unwrap().extend(inside.as_object().unwrap().clone());
-            } else if self.random.f64() < likely {
-                object[field] = self.field(value_type, likely * 0.8);
-            }
-        }
-        object
-    }
-
-    fn field(&mut self, value_type: &str, likely: f64) -> Value {
-        let count = self.random.usize(0..3);
-        if let Some(item) = value_type.strip_prefix("[]") {
-            return (0..count).map(|_| self.value(item, likely)).collect();
-        }
-        if let Some(item) = value_type.strip_prefix("{}") {
-            let entries =
-                (0..count).map(|n| (format!("{}-{n}", count - n), self.value(item, likely)));
-            return Value::Object(entries.collect());
-        }
-        self.value(value_type.trim_start_matches(['!', '*']), likely)
-    }
-
-    fn value(&mut self, value_type: &str, likely: f64) -> Value {
-        let numbers = [0, 1, -1, 127, 128, i64::from(i32::MIN), i64::from(i32::MAX)];
-        let texts = ["", "a", "web", "n\u{e4}h", "8080", "\u{2603} and\nmore", &"x".repeat(200)]
-            .map(str::to_owned);
-        match value_type {
-            "text" => self.one_of(&texts),
-            "bytes" => STANDARD.encode(&texts[self.random.usize(0..texts.len())]).into(),
-            "bool" => self.random.bool().into(),
-            "int" => self.one_of(&numbers),
-            "texts" => (0..2).map(|_| self.one_of(&texts)).collect(),
-            "IntOrString" if self.random.bool() => self.one_of(&texts),
-            "IntOrString" => self.one_of(&numbers),
-            "Time" => self.one_of(&[
-                "1969-12-31T23:59:59Z",
-                "2026-01-02T03:04:05Z",
-                "2999-12-31T23:59:59Z",
-            ]),
-            "MicroTime" => {
-                self.one_of(&["1969-12-31T23:59:58.900000Z", "2026-01-02T03:04:05.000001Z"])
-            }
-            "Quantity" => self.one_of(&["0", "1", "250m", "16Gi", "1500m", "12e6"]),
-            "FieldsV1" => self.one_of(&[json!({}), json!({"f:spec": {".": {}, "f:a": {}}})]),
-            message => self.message(message, likely),
-        }
-    }
-
-    fn one_of<T: Clone + Into<Value>>(&mut self, values: &[T]) -> Value {
-        values[self.random.usize(0..values.len())].clone().into()
-    }
-}
-
-/// Every kind with no field, with all fields and with random ones.
-#[test]
-fn random_objects_have_the_same_bytes_as_in_kubernetes() {
-    let mut objects = RandomObjects { random: fastrand::Rng::with_seed(17) };
-    for kind in KINDS {
-        for likely in [0.0, 2.0].into_iter().chain([0.6; 150]) {
-            let object = objects.object(kind, likely);
-            let expected = write(&object).unwrap_or_else(|| panic!("no {kind:?}: {object}"));
-            let written = zonewise_apiserver::testing::to_protobuf(&object).unwrap();
-            assert_eq!(STANDARD.encode(&written), STANDARD.encode(&expected), "{object}");
-            let read = zonewise_apiserver::testing::from_protobuf(&expected).unwrap();
-            let again = zonewise_apiserver::testing::to_protobuf(&read).unwrap();
-            assert!(again == expected, "{object}\nwas read as\n{read}");
-        }
     }
 }

@@ -98,7 +98,7 @@ fn stored() -> Map<String, Value> {
 #[test]
 fn schemas_are_those_of_kube_apiserver() {
     let pair = Pair::get();
-    let real = used(&pair.run(schemas(&pair, &pair.real)));
+    let real = used(&pair.run(schemas(pair, &pair.real)));
     if std::env::var_os("UPDATE_SCHEMAS").is_some() {
         let mut packed = GzEncoder::new(Vec::new(), Compression::best());
         packed.write_all(Value::Object(real.clone()).to_string().as_bytes()).unwrap();

@@ -1,7 +1,7 @@
-//! Both servers, started once for all tests that run at the same time.
+//! Both servers, started once for all tests.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::LazyLock;
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -21,26 +21,20 @@ pub(crate) struct Side {
     pub(crate) kubeconfig: PathBuf,
 }
 
-/// Both servers. They are dropped outside the runtime, by the last test that uses them.
+/// Both servers. Nothing drops them: the processes and files of the real one end with the test program.
 pub(crate) struct Pair {
     pub(crate) real: Side,
     pub(crate) embedded: Side,
-    pub(crate) cluster: Cluster,
+    _cluster: Cluster,
     _server: Server,
     runtime: Runtime,
 }
 
 impl Pair {
-    /// The pair of the tests that run now, or a new one.
-    pub(crate) fn get() -> Arc<Self> {
-        static SHARED: Mutex<Weak<Pair>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(pair) = shared.upgrade() {
-            return pair;
-        }
-        let pair = Arc::new(Self::start());
-        *shared = Arc::downgrade(&pair);
-        pair
+    /// The pair of all tests.
+    pub(crate) fn get() -> &'static Self {
+        static SHARED: LazyLock<Pair> = LazyLock::new(Pair::start);
+        &SHARED
     }
 
     /// Runs a test on the runtime of the servers.
@@ -64,7 +58,7 @@ impl Pair {
         let kubeconfig = cluster.directory().join("embedded.kubeconfig");
         std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
         let embedded = runtime.block_on(Side::new("embedded", kubeconfig));
-        Self { real, embedded, cluster, _server: server, runtime }
+        Self { real, embedded, _cluster: cluster, _server: server, runtime }
     }
 }
 

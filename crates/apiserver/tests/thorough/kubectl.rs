@@ -362,7 +362,7 @@ const REFUSED: [(&str, &str); 12] = [
 #[test]
 fn kubectl_says_what_the_embedded_server_does_not_do() {
     let pair = Pair::get();
-    let program = pair.cluster.program("kubectl");
+    let program = zonewise_testbed::program("kubectl").unwrap();
     let lines = REFUSED.map(|(line, _)| line);
     let outputs = talk(&program, &pair.embedded, "k-refused", &lines);
     for ((line, expected), found) in REFUSED.iter().zip(&outputs) {
@@ -402,14 +402,13 @@ const WITHIN: [&str; 3] = ["api-resources", "api-versions", "api-resources -o wi
 #[test]
 fn kubectl_prints_the_same() {
     let pair = Pair::get();
-    let program = pair.cluster.program("kubectl");
-    assert!(program.is_file(), "no {}: run scripts/reference tests", program.display());
+    let program = zonewise_testbed::program("kubectl").unwrap();
     let (mut complaints, mut used) = (Vec::new(), BTreeSet::new());
     for session in &SESSIONS {
-        let outputs = both(&pair, |side| talk(&program, side, session.name, session.lines));
+        let outputs = both(pair, |side| talk(&program, side, session.name, session.lines));
         complaints.extend(compare(session.name, session.lines, &outputs, Held::Equal, &mut used));
     }
-    let outputs = both(&pair, |side| talk(&program, side, "k-within", &WITHIN));
+    let outputs = both(pair, |side| talk(&program, side, "k-within", &WITHIN));
     complaints.extend(compare("k-within", &WITHIN, &outputs, Held::Within, &mut used));
     complaints.extend(Listed::unused(|group| group.starts_with("k-"), &used));
     assert!(
