@@ -9,7 +9,7 @@ use zonewise_controller::config::Config;
 use zonewise_telemetry::tls::Certificate;
 use zonewise_testbed::{User, eventually};
 
-use crate::common::{Running, cluster, config};
+use crate::common::{Running, config, own_cluster};
 
 /// The answer of a server that has made its certificate itself: status and body.
 pub(crate) async fn ask(address: SocketAddr, path: &str, token: Option<&str>) -> (u16, String) {
@@ -29,7 +29,7 @@ pub(crate) async fn ask(address: SocketAddr, path: &str, token: Option<&str>) ->
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_beyond_loopback_need_a_token_that_may_read_them() {
     let _turn = crate::common::turn().await;
-    let cluster = cluster().await;
+    let cluster = own_cluster().await;
     let account = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": "reader"},

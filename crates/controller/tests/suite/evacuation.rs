@@ -1,103 +1,15 @@
 //! Zones that are emptied and get their traffic back, on a real API server, with nothing but the rights of
 //! `deploy/controller/rbac.yaml`.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use kube::Client;
 use serde_json::{Value, json};
-use zonewise_common::clock;
-use zonewise_common::time::timestamp;
-use zonewise_inventory::evacuation::{self, EvacuationSpec, EvacuationStatus, Phase};
+use zonewise_inventory::evacuation::{self, EvacuationSpec, Phase};
+use zonewise_testbed::eventually;
 use zonewise_testbed::objects::{pod, service, set_ready};
-use zonewise_testbed::{Cluster, eventually, manifests};
 
-use crate::common::{ROOT, Running, cluster, hints, slices, turn, zonal_pods};
-
-const SPACE: &str = "default";
-
-/// A cluster that knows ZoneEvacuations, with a Service of two Pods in each of three zones.
-async fn with_web() -> (Cluster, Client) {
-    let cluster = cluster().await;
-    let definition = manifests(format!("{ROOT}/deploy/controller/crd.yaml")).unwrap();
-    cluster.create(&definition).await.unwrap();
-    eventually(|| async {
-        let answer = cluster.list("ZoneEvacuation", None).await;
-        answer.map(drop).map_err(|error| format!("{error:#}"))
-    })
-    .await;
-    let mut web = service(SPACE, "web", "web");
-    web["spec"]["trafficDistribution"] = "PreferClose".into();
-    cluster.create(&[web]).await.unwrap();
-    cluster.create(&zonal_pods(SPACE, "web", 2)).await.unwrap();
-    let client = cluster.admin().unwrap();
-    (cluster, client)
-}
-
-fn spec(step_seconds: u32, lasts: i64) -> EvacuationSpec {
-    EvacuationSpec {
-        zone: "a".into(),
-        deadline: timestamp(clock::now().as_second() + lasts).into(),
-        step_seconds: Some(step_seconds),
-        ..EvacuationSpec::default()
-    }
-}
-
-async fn status(client: &Client) -> EvacuationStatus {
-    evacuation::stored(client, "a").await.unwrap().unwrap().status
-}
-
-/// Waits for a phase and returns the status then. An end that is another one is an error at once.
-async fn reached(client: &Client, phase: Phase) -> EvacuationStatus {
-    let status = eventually(|| async {
-        let status = status(client).await;
-        if status.phase == phase || status.phase.is_over() {
-            return Ok(status);
-        }
-        Err(format!("{status:?}"))
-    })
-    .await;
-    assert_eq!(status.phase, phase, "{status:?}");
-    status
-}
-
-/// Endpoints of a Service by zone: ready ones, and those that are taken out of use.
-async fn endpoints(cluster: &Cluster, name: &str) -> BTreeMap<String, (usize, usize)> {
-    let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for slice in slices(cluster, SPACE, name).await {
-        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-            let count = counts.entry(endpoint["zone"].as_str().unwrap().to_owned()).or_default();
-            let aside = json!({ "ready": false, "serving": true, "terminating": true });
-            count.0 += usize::from(endpoint["conditions"]["ready"] == true);
-            count.1 += usize::from(endpoint["conditions"] == aside);
-        }
-    }
-    counts
-}
-
-async fn expect(cluster: &Cluster, name: &str, zones: [(&str, (usize, usize)); 3]) {
-    let expected: BTreeMap<String, (usize, usize)> =
-        zones.map(|(zone, counts)| (zone.to_owned(), counts)).into();
-    eventually(|| async {
-        let found = endpoints(cluster, name).await;
-        if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
-    })
-    .await;
-}
-
-const ALL: [(&str, (usize, usize)); 3] = [("a", (2, 0)), ("b", (2, 0)), ("c", (2, 0))];
-const WITHOUT_A: [(&str, (usize, usize)); 3] = [("a", (0, 2)), ("b", (2, 0)), ("c", (2, 0))];
-
-/// The reasons of the events about the evacuation, each with the number of different messages.
-async fn told(cluster: &Cluster) -> BTreeMap<String, usize> {
-    let mut counts = BTreeMap::new();
-    for event in cluster.list("Event", Some(SPACE)).await.unwrap() {
-        if event["involvedObject"]["kind"] == "ZoneEvacuation" {
-            *counts.entry(event["reason"].as_str().unwrap().to_owned()).or_default() += 1;
-        }
-    }
-    counts
-}
+use crate::common::evacuation::{
+    ALL, SPACE, WITHOUT_A, endpoints, expect, reached, spec, status, told, with_web,
+};
+use crate::common::{Running, hints, slices, turn, zonal_pods};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zone_is_emptied_and_gets_its_traffic_back() {
@@ -184,39 +96,6 @@ async fn it_is_refused_with_figures_and_begins_anew_when_it_is_asked_for_again()
     .unwrap();
     expect(&cluster, "web", ALL).await;
     running.stop().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_ends_midway_is_followed_by_one_that_goes_on_and_the_deadline_ends_it() {
-    let _turn = turn().await;
-    let (cluster, client) = with_web().await;
-    let running = Running::start(&cluster, "").await;
-    expect(&cluster, "web", ALL).await;
-    evacuation::ask(&client, &spec(5, 120)).await.unwrap();
-    eventually(|| async {
-        let status = status(&client).await;
-        if status.percent <= 50 { Ok(()) } else { Err(format!("{status:?}")) }
-    })
-    .await;
-    expect(&cluster, "web", [("a", (1, 1)), ("b", (2, 0)), ("c", (2, 0))]).await;
-    running.stop().await.unwrap();
-    let stopped = status(&client).await;
-    let next = Running::start(&cluster, "").await;
-    // From here on it only goes down until the zone is empty: nothing is given back at the start.
-    let least = AtomicUsize::new(endpoints(&cluster, "web").await["a"].0);
-    eventually(|| async {
-        let now = endpoints(&cluster, "web").await["a"].0;
-        let before = least.swap(now, Ordering::Relaxed);
-        assert!(now <= before, "{now} endpoints are in use after {before}");
-        let status = status(&client).await;
-        if status.phase == Phase::Empty { Ok(()) } else { Err(format!("{status:?}")) }
-    })
-    .await;
-    assert!(stopped.percent > 0, "it was stopped midway: {stopped:?}");
-    let ended = reached(&client, Phase::Ended).await;
-    assert_eq!(&*ended.reason, "EvacuationDeadline");
-    expect(&cluster, "web", ALL).await;
-    next.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use zonewise_testbed::objects::namespace;
 use zonewise_testbed::{Cluster, User, eventually};
 
-use crate::common::{Running, turn};
+use crate::common::{Running, bare, turn};
 
 const SYSTEM: &str = "zonewise-system";
 
@@ -54,7 +54,7 @@ fn lease_rights() -> [Value; 2] {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_namespace_is_named_with_the_command_that_repairs_it() {
     let _turn = turn().await;
-    let cluster = Cluster::start().await.unwrap();
+    let cluster = bare().await;
     let running = Running::start_as(&cluster, User::Admin, "leaderElection: {}").await;
     readyz(&running, "[-]leader election failed: the namespace zonewise-system does not exist")
         .await;
@@ -67,7 +67,7 @@ async fn a_missing_namespace_is_named_with_the_command_that_repairs_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_namespace_is_created_where_that_is_asked_for_and_allowed() {
     let _turn = turn().await;
-    let cluster = Cluster::start().await.unwrap();
+    let cluster = bare().await;
     let create = "leaderElection: { createNamespace: true }";
     cluster.create(&lease_rights()).await.unwrap();
     let refused = Running::start(&cluster, create).await;

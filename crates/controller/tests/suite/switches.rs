@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use zonewise_testbed::objects::{namespace, service};
-use zonewise_testbed::{Cluster, eventually};
+use zonewise_testbed::{Cluster, Lent, eventually};
 
 use crate::common::{Running, addresses, cluster, condition, hints, slices, turn, zonal_pods};
 
@@ -40,7 +40,7 @@ const ALL_OFF: &str = "featureGates: { TopologyAwareHints: false, TopologyAwareS
                        ServiceRoutingPreference: false }\n";
 const UPSTREAM: &str = "compat: upstream\n";
 
-async fn shop() -> Cluster {
+async fn shop() -> Lent {
     let cluster = cluster().await;
     cluster.create(&[namespace("shop")]).await.unwrap();
     cluster.create(&zonal_pods("shop", "web", PODS / 3)).await.unwrap();

@@ -1,9 +1,15 @@
 //! A real API server, and the controller with nothing but the permissions of its own role.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub(crate) mod cpu_use;
+pub(crate) mod demand;
+pub(crate) mod evacuation;
+pub(crate) mod guard;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 
+use kube::Client;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -13,23 +19,63 @@ use zonewise_controller::RunError;
 use zonewise_controller::config::{Config, ConfigFile, File, LeaderElection};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_testbed::objects::{node, pod};
-use zonewise_testbed::{Cluster, Gate, User, content_type, manifests};
+use zonewise_testbed::{
+    Cluster, Gate, Lent, Options, Pool, User, content_type, eventually, manifests,
+};
 
 /// The repository.
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Lets two tests run at a time: each starts servers of its own, and waits for them half of its time.
+/// Lets as many tests run at a time as keep two cores busy: each waits for its API server more than half of its time.
 pub(crate) async fn turn() -> tokio::sync::SemaphorePermit<'static> {
-    static TURNS: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(2);
+    static TURNS: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(3);
     TURNS.acquire().await.unwrap()
 }
 
-/// A cluster with the controller's roles and three zones of two nodes.
-pub(crate) async fn cluster() -> Cluster {
-    let cluster = Cluster::start().await.unwrap();
+/// A cluster with the controller's roles and definitions, which other tests have before and after this one.
+pub(crate) async fn lent() -> Lent {
+    static POOL: Pool = Pool::new();
+    let set_up = async |cluster: &Cluster| {
+        apply_roles(cluster).await;
+        cluster.create(&manifests(format!("{ROOT}/deploy/controller/crd.yaml"))?).await?;
+        eventually_served(cluster, "ZoneEvacuation").await;
+        Ok(())
+    };
+    POOL.lend(Options::default(), set_up).await.unwrap()
+}
+
+/// A cluster with nothing but what the API server makes by itself.
+pub(crate) async fn bare() -> Lent {
+    static POOL: Pool = Pool::new();
+    POOL.lend(Options::default(), async |_| Ok(())).await.unwrap()
+}
+
+/// As [`lent`] with three zones of two nodes.
+pub(crate) async fn cluster() -> Lent {
+    let cluster = lent().await;
+    cluster.create(&nodes()).await.unwrap();
+    cluster
+}
+
+/// As [`cluster`], for a test that leaves the server, or what it admits, other than it was.
+pub(crate) async fn own_cluster() -> Cluster {
+    own_cluster_with(Options::default()).await
+}
+
+pub(crate) async fn own_cluster_with(options: Options) -> Cluster {
+    let cluster = Cluster::start_with(options).await.unwrap();
     apply_roles(&cluster).await;
     cluster.create(&nodes()).await.unwrap();
     cluster
+}
+
+/// Waits until the API server serves the objects of a definition.
+pub(crate) async fn eventually_served(cluster: &Cluster, kind: &str) {
+    eventually(|| async {
+        let answer = cluster.list(kind, None).await;
+        answer.map(drop).map_err(|error| format!("{error:#}"))
+    })
+    .await;
 }
 
 pub(crate) async fn apply_roles(cluster: &Cluster) {
@@ -97,7 +143,10 @@ impl Running {
     }
 
     pub(crate) async fn run(kubeconfig: &std::path::Path, config: Config) -> Self {
-        let client = connect(Some(kubeconfig)).await.unwrap();
+        Self::with_client(connect(Some(kubeconfig)).await.unwrap(), config)
+    }
+
+    pub(crate) fn with_client(client: Client, config: Config) -> Self {
         let shutdown = Shutdown::manual();
         let [health, metrics] = free_addresses();
         let config = Config { health_address: health, metrics_address: metrics, ..config };
@@ -127,16 +176,23 @@ impl Running {
 
     pub(crate) async fn stop(self) -> Result<(), RunError> {
         self.shutdown.trigger();
-        self.task.await.unwrap()
+        self.ended().await
     }
 
     /// Waits for the controller to end by itself.
-    pub(crate) async fn ended(self) -> Result<(), RunError> {
-        self.task.await.unwrap()
+    pub(crate) async fn ended(mut self) -> Result<(), RunError> {
+        (&mut self.task).await.unwrap()
     }
 
     pub(crate) fn is_over(&self) -> bool {
         self.task.is_finished()
+    }
+}
+
+impl Drop for Running {
+    /// One that was not stopped writes nothing for the test that has the cluster next.
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
@@ -232,4 +288,53 @@ pub(crate) async fn writes(cluster: &Cluster) -> u64 {
         .filter(|((verb, resource, _), _)| write(verb) && resource == "endpointslices")
         .map(|(_, count)| count)
         .sum()
+}
+
+/// Pods of an app in the namespace `shop`, in all zones.
+pub(crate) fn shop_pods(app: &str, range: std::ops::Range<usize>) -> Vec<Value> {
+    range
+        .map(|n| {
+            let node = format!("{}{}", ["a", "b", "c"][n % 3], 1 + n % 2);
+            let ip = format!("10.3.{}.{}", n / 200, n % 200 + 1);
+            pod("shop", &format!("{app}-{n}"), app, &node, &ip)
+        })
+        .collect()
+}
+
+/// Waits until the slices of a Service in `shop` hold exactly so many addresses, each once.
+pub(crate) async fn eventually_holds(cluster: &Cluster, service: &str, count: usize) {
+    eventually(|| async {
+        let mut found = addresses(&slices(cluster, "shop", service).await);
+        let all = found.len();
+        found.dedup();
+        if all == count && found.len() == count {
+            Ok(())
+        } else {
+            Err(format!("{all} endpoints, {} different", found.len()))
+        }
+    })
+    .await;
+}
+
+/// Nine ready Pods of an app, three in each zone.
+pub(crate) async fn nine_pods(cluster: &Cluster, space: &str, app: &str) {
+    let pods: Vec<_> = (0..9)
+        .map(|n| {
+            let node = format!("{}1", ["a", "b", "c"][n % 3]);
+            pod(space, &format!("{app}-{n}"), app, &node, &format!("10.2.{}.{}", app.len(), n + 1))
+        })
+        .collect();
+    cluster.create(&pods).await.unwrap();
+}
+
+pub(crate) async fn eventually_nine(cluster: &Cluster, space: &str, name: &str) -> Vec<Value> {
+    eventually(|| async {
+        let found = slices(cluster, space, name).await;
+        if addresses(&found).len() == 9 {
+            Ok(found)
+        } else {
+            Err(format!("slices of {name}: {found:?}"))
+        }
+    })
+    .await
 }

@@ -11,7 +11,7 @@ use zonewise_controller::config::{Config, DemandConfig};
 use zonewise_telemetry::server::{self, Page, PageRequest};
 use zonewise_testbed::{User, eventually, manifests};
 
-use super::{
+use crate::common::guard::{
     AUTO, annotated, cluster, counted, counts, eventually_condition, eventually_counts, pods,
 };
 use crate::common::{ROOT, Running, config, turn};

@@ -5,22 +5,23 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use zonewise_controller::guard;
 use zonewise_testbed::objects::service;
-use zonewise_testbed::{Cluster, Gate, Process, User, eventually, manifests};
+use zonewise_testbed::{Cluster, Gate, Lent, User, eventually, manifests};
 
-use super::{
-    AUTO, annotated, cluster, condition, counts, edit, eventually_condition, eventually_counts,
-    get, pod, pods, rest, tell,
+use crate::built_in::BuiltIn;
+use crate::common::guard::{
+    AUTO, annotated, cluster, condition, counted, counts, edit, eventually_admits,
+    eventually_condition, eventually_counts, get, lent_without_policies, pod, pods, rest, tell,
 };
-use crate::common::{ROOT, Running, slices, turn};
+use crate::common::{ROOT, Running, bare, guard as common_guard, slices, turn};
 
 /// Six Pods in zone a and three in b and c, by which `auto` moves two endpoints of a.
-pub(super) const PER_ZONE: [usize; 3] = [6, 3, 3];
-pub(super) const OWN_ZONE: [(&str, usize); 3] = [("a", 6), ("b", 3), ("c", 3)];
-pub(super) const MOVED: [(&str, usize); 3] = [("a", 4), ("b", 4), ("c", 4)];
-pub(super) const NONE: [(&str, usize); 1] = [("-", 12)];
+pub(crate) const PER_ZONE: [usize; 3] = [6, 3, 3];
+pub(crate) const OWN_ZONE: [(&str, usize); 3] = [("a", 6), ("b", 3), ("c", 3)];
+pub(crate) const MOVED: [(&str, usize); 3] = [("a", 4), ("b", 4), ("c", 4)];
+pub(crate) const NONE: [(&str, usize); 1] = [("-", 12)];
 
 /// The hints that `auto` plans are in the slices, and the condition says so.
-pub(super) async fn eventually_moved(cluster: &Cluster, service: &str) {
+pub(crate) async fn eventually_moved(cluster: &Cluster, service: &str) {
     eventually_counts(cluster, service, &MOVED).await;
     eventually_condition(cluster, service, "True", "HintsEnforced").await;
 }
@@ -77,7 +78,7 @@ async fn eventually_gone(cluster: &Cluster, name: &str) {
 }
 
 /// A cluster in which the Service `web`, which asks for hints, has these Pods.
-async fn cluster_with_web() -> (Cluster, Process) {
+async fn cluster_with_web() -> (Lent, BuiltIn) {
     let (cluster, built_in) = cluster(&[]).await;
     cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
     cluster.create(&[annotated("web", AUTO)]).await.unwrap();
@@ -96,7 +97,7 @@ async fn a_service_that_opts_in_and_out_is_as_before() {
     edit(&cluster, "Service", "web", annotate(None)).await;
     let before = said(&cluster, "web").await;
 
-    let guard = super::guard(&cluster).await;
+    let guard = common_guard::guard(&cluster).await;
     edit(&cluster, "Service", "web", annotate(Some(AUTO.1))).await;
     eventually_moved(&cluster, "web").await;
     let stored = get(&cluster, "Service", "web").await.unwrap();
@@ -128,7 +129,7 @@ async fn a_field_that_another_program_sets_is_told_and_not_fought_for() {
     let mut taken = annotated("taken", AUTO);
     taken["spec"]["trafficDistribution"] = "PreferSameNode".into();
     cluster.create(&[annotated("given", AUTO), taken]).await.unwrap();
-    let guard = super::guard(&cluster).await;
+    let guard = common_guard::guard(&cluster).await;
     eventually_counts(&cluster, "given", &MOVED).await;
     eventually_counts(&cluster, "taken", &MOVED).await;
     eventually_condition(&cluster, "taken", "True", "FloorRefused").await;
@@ -150,7 +151,7 @@ async fn a_field_that_another_program_sets_is_told_and_not_fought_for() {
 }
 
 /// Replaces every Pod of `web` by another one, one after the other.
-pub(super) async fn rolling_update(cluster: &Cluster, first: usize) {
+pub(crate) async fn rolling_update(cluster: &Cluster, first: usize) {
     for number in 0..12 {
         let zone = ["a", "a", "a", "a", "a", "a", "b", "b", "b", "c", "c", "c"][number];
         cluster.create(&[pod("web", first + 12 + number, zone)]).await.unwrap();
@@ -168,18 +169,18 @@ async fn take_policy_away(cluster: &Cluster) {
 async fn endpoints_flow_without_the_policy_and_hints_return_with_it() {
     let _turn = turn().await;
     let (cluster, _built_in) = cluster_with_web().await;
-    let guard = super::guard(&cluster).await;
+    let guard = common_guard::guard(&cluster).await;
     eventually_counts(&cluster, "web", &MOVED).await;
 
     // Both the policy and the controller are lost during a rolling update: the floor holds.
     guard.stop().await.unwrap();
     take_policy_away(&cluster).await;
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    eventually_admits(&cluster, "web", false).await;
     rolling_update(&cluster, 0).await;
     eventually_counts(&cluster, "web", &OWN_ZONE).await;
 
     let began = Instant::now();
-    let guard = super::guard(&cluster).await;
+    let guard = common_guard::guard(&cluster).await;
     eventually_counts(&cluster, "web", &MOVED).await;
     let restart = began.elapsed();
 
@@ -259,7 +260,7 @@ async fn services_beyond_the_limit_are_told_and_get_a_place_once_one_is_free() {
         let stored = get(&cluster, "Service", name).await.unwrap();
         assert_eq!(stored["spec"]["trafficDistribution"], Value::Null, "{name}");
         assert_eq!(get(&cluster, "ZoneAllocation", name).await, None, "{name}");
-        assert_eq!(counts(&cluster, name).await, super::counted(&NONE), "{name}");
+        assert_eq!(counts(&cluster, name).await, counted(&NONE), "{name}");
     }
     eventually_metric(&guard, "zonewise_guard_waiting_services", 2.0).await;
     // Another namespace has places left, and names that are bound cost it nothing.
@@ -300,7 +301,7 @@ async fn removing_guard_mode_leaves_nothing() {
     let (cluster, built_in) = cluster_with_web().await;
     eventually_counts(&cluster, "web", &NONE).await;
     let before = said(&cluster, "web").await;
-    let guard = super::guard(&cluster).await;
+    let guard = common_guard::guard(&cluster).await;
     eventually_moved(&cluster, "web").await;
     // The policy is there before its first binding, which the API server would refuse.
     let events = cluster.list("Event", Some("default")).await.unwrap();
@@ -321,7 +322,7 @@ async fn removing_guard_mode_leaves_nothing() {
         assert_eq!(cluster.list(kind, None).await.unwrap(), Vec::<Value>::new());
     }
     assert_eq!(guard::remove(&client).await.unwrap(), guard::Removed::default(), "again");
-    drop::<Process>(built_in);
+    drop::<BuiltIn>(built_in);
 }
 
 /// Whoever deletes the definition of ZoneAllocations deletes them all; Services tell what there is to remove.
@@ -347,7 +348,7 @@ async fn guard_mode_is_removed_without_its_allocations_and_where_there_never_wer
         .await;
         before.push(said(&cluster, name).await);
     }
-    let guard = super::guard(&cluster).await;
+    let guard = common_guard::guard(&cluster).await;
     eventually_counts(&cluster, "web", &MOVED).await;
     for (name, _) in rows {
         eventually(|| async {
@@ -382,7 +383,7 @@ async fn guard_mode_is_removed_without_its_allocations_and_where_there_never_wer
 async fn a_service_that_is_created_again_gets_a_floor_of_its_own() {
     let _turn = turn().await;
     let (cluster, _built_in) = cluster_with_web().await;
-    let guard = super::guard(&cluster).await;
+    let guard = common_guard::guard(&cluster).await;
     eventually_moved(&cluster, "web").await;
 
     cluster.delete(&[annotated("web", AUTO)]).await.unwrap();
@@ -407,14 +408,14 @@ async fn a_service_that_is_created_again_gets_a_floor_of_its_own() {
 async fn a_service_that_loses_its_selector_keeps_neither_hints_nor_a_label() {
     let _turn = turn().await;
     let (cluster, _built_in) = cluster_with_web().await;
-    let guard = super::guard(&cluster).await;
+    let guard = common_guard::guard(&cluster).await;
     eventually_counts(&cluster, "web", &MOVED).await;
     edit(&cluster, "Service", "web", |service| {
         service["spec"].as_object_mut().unwrap().remove("selector");
     })
     .await;
     eventually_gone(&cluster, "web").await;
-    assert_eq!(counts(&cluster, "web").await, super::counted(&NONE));
+    assert_eq!(counts(&cluster, "web").await, counted(&NONE));
     for slice in slices(&cluster, "default", "web").await {
         assert_eq!(slice["metadata"]["labels"]["zonewise.dev/released"], Value::Null);
     }
@@ -464,11 +465,11 @@ async fn observe_mode_writes_nothing() {
         if is_planned { Ok(()) } else { Err(format!("{found:?}")) }
     })
     .await;
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    tokio::time::sleep(rest()).await;
     assert_eq!(writes().await, before);
     let leases = cluster.list("Lease", Some("zonewise-system")).await.unwrap();
     assert_eq!(leases, Vec::<Value>::new());
-    assert_eq!(counts(&cluster, "web").await, super::counted(&NONE));
+    assert_eq!(counts(&cluster, "web").await, counted(&NONE));
     assert_eq!(condition(&cluster, "web", "Programmed").await, None);
     observer.stop().await.unwrap();
 }
@@ -476,11 +477,11 @@ async fn observe_mode_writes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn guard_mode_says_what_the_cluster_lacks() {
     let _turn = turn().await;
-    let cluster = Cluster::start().await.unwrap();
-    let guard = super::guard(&cluster).await;
+    let cluster = bare().await;
+    let guard = common_guard::guard(&cluster).await;
     let error = guard.ended().await.unwrap_err().to_string();
     assert!(error.contains("apply deploy/guard/crd.yaml"), "{error}");
-    let cluster = Cluster::start_with(super::without_policies()).await.unwrap();
+    let cluster = lent_without_policies().await;
     let lines = "mode: guard\nguard: { admission: policy }";
     let guard = Running::start_as(&cluster, User::Controller, lines).await;
     let error = guard.ended().await.unwrap_err().to_string();

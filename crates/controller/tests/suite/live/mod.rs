@@ -27,9 +27,9 @@ use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 use zonewise_testbed::objects::{namespace, node, pod, service};
-use zonewise_testbed::{Cluster, Objects, eventually};
+use zonewise_testbed::{Lent, Objects, eventually};
 
-use crate::common::{Running, apply_roles};
+use crate::common::{Running, lent};
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
 const OLDER_MODE: &str = "service.kubernetes.io/topology-aware-hints";
@@ -68,7 +68,7 @@ const OWN_ZONE: &str = "Accepted; OwnZone";
 
 /// An API server with the controller's roles, and nodes and Services that change from stage to stage.
 struct Live {
-    cluster: Cluster,
+    cluster: Lent,
     client: Client,
     objects: Objects,
     nodes: Vec<Value>,
@@ -78,8 +78,7 @@ struct Live {
 
 impl Live {
     async fn start() -> Self {
-        let cluster = Cluster::start().await.unwrap();
-        apply_roles(&cluster).await;
+        let cluster = lent().await;
         let client = cluster.admin().unwrap();
         let objects = Objects::new(client.clone());
         Self { cluster, client, objects, nodes: Vec::new(), spaces: 0 }

@@ -7,9 +7,7 @@
 //! All but the adapter are the real programs. The adapter here does what the documented rule tells prometheus-adapter to
 //! do: it puts the labels that are asked for into the query, and answers with what Prometheus has.
 
-use std::future::Future;
 use std::net::Ipv4Addr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +16,16 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use zonewise_cluster::prometheus::{Prometheus, Server as PrometheusServer};
-use zonewise_telemetry::server::{self, AccessControl, Page, PageRequest, Protection, Server};
+use zonewise_telemetry::server::{self, Page, PageRequest, Protection, Server};
 use zonewise_telemetry::tls::{Certificate, Tls};
 use zonewise_testbed::{
     Cluster, Job, Prometheus as TestPrometheus, PrometheusOptions, User, eventually,
 };
 
 use crate::common::ROOT;
-use crate::demand::{AUDIENCE, add_service, cluster, counts, measuring, proxy, start, token_file};
+use crate::common::demand::{
+    AUDIENCE, Everybody, add_service, cluster, counts, measuring, proxy, start, token_file,
+};
 
 const GROUP: &str = "external.metrics.k8s.io";
 const METRIC: &str = "zonewise_zone_load_max";
@@ -36,19 +36,6 @@ fn example() -> [Value; 2] {
     let (_, block) = page.split_once("# values of prometheus-adapter\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
     serde_saphyr::from_multiple::<Value>(block).unwrap().try_into().unwrap()
-}
-
-/// Admits everybody: the adapter's own checks are not what is tested.
-struct Everybody;
-
-impl AccessControl for Everybody {
-    fn admit<'a>(
-        &'a self,
-        _: PageRequest<'a>,
-        _: Option<&'a str>,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Page>> + Send + 'a>> {
-        Box::pin(async { Ok(()) })
-    }
 }
 
 /// The labels that a request asks for, as Prometheus wants them.

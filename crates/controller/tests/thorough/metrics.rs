@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use http::Request;
 use serde_json::{Value, json};
 use zonewise_testbed::objects::{namespace, pod, service};
-use zonewise_testbed::{Cluster, eventually};
+use zonewise_testbed::{Cluster, Lent, eventually};
 
 use crate::common::{Running, cluster, free_addresses, hints, samples, slices, turn, zonal_pods};
 
@@ -56,7 +56,7 @@ fn gauges(page: &str) -> BTreeMap<String, f64> {
 }
 
 /// Nine Pods behind Services of each kind that the reference tells apart.
-async fn shop() -> Cluster {
+async fn shop() -> Lent {
     let cluster = cluster().await;
     cluster.create(&[namespace("shop")]).await.unwrap();
     cluster.create(&zonal_pods("shop", "web", 3)).await.unwrap();

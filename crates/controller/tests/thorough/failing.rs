@@ -1,60 +1,21 @@
-//! A zone whose connections fail: proxies report it, and the zone's share of traffic moves to others until it is well.
+//! A zone whose connections fail, in real time: proxies report it, and the zone's share of traffic moves to others until it is well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use zonewise_controller::config::{Config, DemandConfig};
 use zonewise_demand::health::{HealthState, LEAST};
-use zonewise_demand::report::{Counts, Report, VERSION};
 use zonewise_testbed::objects::service;
 use zonewise_testbed::{Cluster, User, eventually};
 use zonewise_topology::zone_shares::ZoneShares;
 
+use crate::common::demand::{
+    AUDIENCE, ZONES, cluster, failing_counts, measuring, proxy, start, token_file, zone_shares,
+};
 use crate::common::zonal_pods;
-use crate::demand::{AUDIENCE, cluster, measuring, proxy, start, token_file, zone_shares};
-
-const ZONES: [&str; 3] = ["a", "b", "c"];
-/// Of each node to each zone.
-const PER_SECOND: f64 = 50.0;
-
-/// The part of the connections to zone a that fails.
-const FAILING: f64 = 0.6;
-
-/// A proxy that counts connections to shop/web in all zones; part of those to zone a fails while that is set.
-fn counts(
-    node: &str,
-    zone: &str,
-    failing: Arc<AtomicBool>,
-) -> impl Fn() -> String + Send + Sync + 'static {
-    let (node, zone) = (Box::<str>::from(node), Box::<str>::from(zone));
-    let counted = Mutex::new((Instant::now(), 0, 0.0, 0.0));
-    move || {
-        let mut counted = counted.lock();
-        let (last, sequence, connections, failed) = &mut *counted;
-        let new = PER_SECOND * last.elapsed().as_secs_f64();
-        *last = Instant::now();
-        *sequence += 1;
-        *connections += new;
-        *failed += if failing.load(Ordering::Relaxed) { FAILING * new } else { 0.0 };
-        let counts = Counts { connections: *connections as u64, bytes_to: 0, bytes_from: 0 };
-        let to_zones = ZONES.map(|zone| (zone.into(), counts));
-        let report = Report {
-            version: VERSION,
-            node: node.clone(),
-            zone: zone.clone(),
-            started: 1,
-            sequence: *sequence,
-            services: BTreeMap::from([("shop/web".into(), to_zones.into())]),
-            failed: BTreeMap::from([("shop/web".into(), [("a".into(), *failed as u64)].into())]),
-            unassigned: 0,
-        };
-        report.write().unwrap()
-    }
-}
 
 /// The part of what clients in zone a send that stays there, in percent, if all slices say the same.
 async fn kept_in_a(cluster: &Cluster) -> Result<u32, String> {
@@ -101,7 +62,7 @@ async fn traffic_leaves_a_zone_whose_connections_fail_and_comes_back() {
     let mut servers = Vec::new();
     for zone in ZONES {
         let node = format!("{zone}1");
-        let page = counts(&node, zone, Arc::clone(&failing));
+        let page = failing_counts(&node, zone, Arc::clone(&failing));
         servers.push(proxy(&cluster, &node, page).await);
     }
     let usual = measuring(token);

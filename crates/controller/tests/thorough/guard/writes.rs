@@ -8,7 +8,7 @@ use zonewise_slices::guard::{Others, ZoneAllocation};
 use zonewise_testbed::objects::service;
 use zonewise_testbed::{Cluster, eventually};
 
-use super::{allocation, cluster, hints, install, pods, tell, versions};
+use crate::common::guard::{allocation, cluster, hints, install, pods, tell, versions};
 use crate::common::{slices, turn};
 
 /// PUTs of EndpointSlices that the API server has answered.
