@@ -1,4 +1,4 @@
-//! The controller as a whole, against a real API server.
+//! The controller as a whole, against a real API server, and on a paused clock against the embedded one.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod access;
@@ -13,6 +13,7 @@ mod faults;
 mod guard;
 mod live;
 mod namespace;
+mod paused;
 mod real_server;
 mod stored_demand;
 mod switches;
