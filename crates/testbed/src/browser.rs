@@ -7,12 +7,16 @@
 //! ```
 //!
 //! The protocol is <https://chromedevtools.github.io/devtools-protocol/>: JSON, with a zero byte after each message.
+//!
+//! All tabs of a test process are in one browser, since to start one takes longer than most tests need it. Each tab has a
+//! browser context of its own, as a private window has: storage, cookies and downloads are not shared.
 
-use std::io::{BufRead, BufReader, Write};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -21,6 +25,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::process::Remover;
 use crate::programs::installed;
 
 /// Longer than anything takes, even on a busy machine.
@@ -30,15 +35,12 @@ const POLL: Duration = Duration::from_millis(30);
 /// The names that distributions give it.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// A running browser with one tab. It ends with this value, and with the process of the test.
+/// A tab of the browser. It is closed with this value, and the browser ends with the process of the test.
 pub struct Tab {
-    browser: Child,
-    input: ChildStdin,
-    messages: Receiver<Value>,
+    browser: Arc<Browser>,
+    /// Its browser context.
+    context: String,
     session: String,
-    next: u64,
-    complaints: Arc<Mutex<Vec<String>>>,
-    _home: TempDir,
 }
 
 /// A key of the keyboard.
@@ -70,48 +72,28 @@ impl Keystroke {
 }
 
 impl Tab {
-    /// Starts a browser with an empty tab.
+    /// Opens an empty tab, in a browser that is started if none runs.
     ///
     /// # Errors
     /// If there is no Chromium, or it does not start.
     pub fn start() -> Result<Self> {
-        let program = NAMES.iter().find_map(|name| installed(name).ok());
-        let program =
-            program.context("Chromium is needed: run scripts/setup tests, which installs it")?;
-        let home = tempfile::tempdir()?;
-        let mut browser = spawn(&program, home.path())?;
-        let input = browser.stdin.take().context("no pipe to the browser")?;
-        let output = browser.stdout.take().context("no pipe from the browser")?;
-        let complaints = Arc::new(Mutex::new(Vec::new()));
-        let (sender, messages) = channel();
-        let heard = Arc::clone(&complaints);
-        std::thread::spawn(move || {
-            for message in BufReader::new(output).split(0).map_while(Result::ok) {
-                let Ok(message) = serde_json::from_slice::<Value>(&message) else { continue };
-                if message["id"].is_u64() {
-                    if sender.send(message).is_err() {
-                        return;
-                    }
-                } else if let Some(text) = complaint(&message) {
-                    heard.lock().push(text);
-                }
-            }
-        });
-        let session = String::new();
-        let mut tab = Self { browser, input, messages, session, next: 0, complaints, _home: home };
-        tab.open_tab()?;
-        Ok(tab)
-    }
-
-    fn open_tab(&mut self) -> Result<()> {
-        let target = self.call("Target.createTarget", &json!({"url": "about:blank"}))?;
+        let browser = Browser::running()?;
+        let call = |method: &str, parameters: Value| browser.call("", method, &parameters);
+        let context = call("Target.createBrowserContext", json!({"disposeOnDetach": true}))?;
+        let context = text(&context, "browserContextId")?;
+        let empty = json!({"url": "about:blank", "browserContextId": context});
+        let target = call("Target.createTarget", empty)?;
         let attach = json!({"targetId": target["targetId"], "flatten": true});
-        let attached = self.call("Target.attachToTarget", &attach)?;
-        self.session = attached["sessionId"].as_str().context("no session")?.to_owned();
+        let session = text(&call("Target.attachToTarget", attach)?, "sessionId")?;
+        browser.complaints.lock().insert(session.clone(), Vec::new());
+        let mut tab = Self { browser, context, session };
         for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
-            self.call(domain, &json!({}))?;
+            tab.call(domain, &json!({}))?;
         }
-        self.size(1280, 800)
+        // A tab that is not the last one opened is as alive as if it were.
+        tab.call("Emulation.setFocusEmulationEnabled", &json!({"enabled": true}))?;
+        tab.size(1280, 800)?;
+        Ok(tab)
     }
 
     /// Sends a command and waits for its answer.
@@ -119,25 +101,7 @@ impl Tab {
     /// # Errors
     /// If the browser refuses it, or has ended.
     pub fn call(&mut self, method: &str, parameters: &Value) -> Result<Value> {
-        self.next += 1;
-        let mut message = json!({"id": self.next, "method": method, "params": parameters});
-        if !self.session.is_empty() {
-            message["sessionId"] = json!(self.session);
-        }
-        let mut bytes = message.to_string().into_bytes();
-        bytes.push(0);
-        self.input.write_all(&bytes).with_context(|| format!("{method}: the browser has ended"))?;
-        loop {
-            let answer = self.messages.recv_timeout(TIMEOUT);
-            let answer =
-                answer.with_context(|| format!("{method}: the browser does not answer"))?;
-            if answer["id"] == self.next {
-                if !answer["error"].is_null() {
-                    bail!("{method}: {}", answer["error"]);
-                }
-                return Ok(answer["result"].clone());
-            }
-        }
+        self.browser.call(&self.session, method, parameters)
     }
 
     /// Goes to an address, and waits until its files are loaded.
@@ -347,29 +311,152 @@ impl Tab {
         Ok(base64::engine::general_purpose::STANDARD.decode(data)?)
     }
 
+    /// Allows the page what a user would be asked for.
+    ///
+    /// # Errors
+    /// If the browser has ended.
+    pub fn grant(&mut self, permissions: &[&str]) -> Result<()> {
+        let parameters = json!({"permissions": permissions, "browserContextId": self.context});
+        self.browser.call("", "Browser.grantPermissions", &parameters).map(drop)
+    }
+
     /// Where files are saved that the page offers.
     ///
     /// # Errors
     /// If the browser has ended.
     pub fn save_files_in(&mut self, folder: &Path) -> Result<()> {
-        let parameters = json!({"behavior": "allow", "downloadPath": folder});
-        let session = std::mem::take(&mut self.session);
-        let answer = self.call("Browser.setDownloadBehavior", &parameters);
-        self.session = session;
-        answer.map(drop)
+        let parameters = json!({
+            "behavior": "allow", "downloadPath": folder, "browserContextId": self.context,
+        });
+        self.browser.call("", "Browser.setDownloadBehavior", &parameters).map(drop)
     }
 
     /// Errors of scripts, of the policy and of the network that the page has met so far.
     pub fn complaints(&self) -> Vec<String> {
-        self.complaints.lock().clone()
+        self.browser.complaints.lock().get(&self.session).cloned().unwrap_or_default()
     }
 }
 
 impl Drop for Tab {
     fn drop(&mut self) {
-        let _ = self.browser.kill();
-        let _ = self.browser.wait();
+        let context = json!({"browserContextId": self.context});
+        let _ = self.browser.call("", "Target.disposeBrowserContext", &context);
+        self.browser.complaints.lock().remove(&self.session);
     }
+}
+
+/// The browser of this process.
+static BROWSER: Mutex<Option<Arc<Browser>>> = Mutex::new(None);
+
+/// A running browser.
+struct Browser {
+    process: Mutex<Child>,
+    input: Mutex<ChildStdin>,
+    asked: Mutex<Asked>,
+    /// What the tabs have complained about, by session.
+    complaints: Mutex<BTreeMap<String, Vec<String>>>,
+    _home: TempDir,
+    /// A static is not dropped: the home is removed when this process ends.
+    _remover: Remover,
+}
+
+/// Commands without an answer.
+#[derive(Default)]
+struct Asked {
+    /// The number of the last command.
+    last: u64,
+    /// Where answers go, by the number of the command.
+    waiting: BTreeMap<u64, Sender<Value>>,
+}
+
+impl Browser {
+    /// The browser of this process; starts it if there is none, or if it has ended.
+    fn running() -> Result<Arc<Self>> {
+        let mut browser = BROWSER.lock();
+        if let Some(running) = &*browser
+            && running.process.lock().try_wait()?.is_none()
+        {
+            return Ok(Arc::clone(running));
+        }
+        let started = Self::start()?;
+        *browser = Some(Arc::clone(&started));
+        Ok(started)
+    }
+
+    fn start() -> Result<Arc<Self>> {
+        let program = NAMES.iter().find_map(|name| installed(name).ok());
+        let program =
+            program.context("Chromium is needed: run scripts/setup tests, which installs it")?;
+        let home = tempfile::tempdir()?;
+        let remover = Remover::of(home.path())?;
+        let mut process = spawn(&program, home.path())?;
+        let input = process.stdin.take().context("no pipe to the browser")?;
+        let output = process.stdout.take().context("no pipe from the browser")?;
+        let browser = Arc::new(Self {
+            process: Mutex::new(process),
+            input: Mutex::new(input),
+            asked: Mutex::default(),
+            complaints: Mutex::default(),
+            _home: home,
+            _remover: remover,
+        });
+        let listening = Arc::clone(&browser);
+        std::thread::spawn(move || listening.listen(output));
+        Ok(browser)
+    }
+
+    /// Hands on what the browser says, until it ends.
+    fn listen(&self, output: impl Read) {
+        for message in BufReader::new(output).split(0).map_while(Result::ok) {
+            let Ok(message) = serde_json::from_slice::<Value>(&message) else { continue };
+            if let Some(number) = message["id"].as_u64() {
+                if let Some(waiting) = self.asked.lock().waiting.remove(&number) {
+                    let _ = waiting.send(message);
+                }
+            } else if let Some(text) = complaint(&message) {
+                let session = message["sessionId"].as_str().unwrap_or_default();
+                if let Some(heard) = self.complaints.lock().get_mut(session) {
+                    heard.push(text);
+                }
+            }
+        }
+        // Whoever still waits is told that nothing will come.
+        self.asked.lock().waiting.clear();
+    }
+
+    /// Sends a command of a session, or of the browser if that is empty, and waits for its answer.
+    fn call(&self, session: &str, method: &str, parameters: &Value) -> Result<Value> {
+        let (sender, answers) = channel();
+        let number = {
+            let mut asked = self.asked.lock();
+            asked.last += 1;
+            let number = asked.last;
+            asked.waiting.insert(number, sender);
+            number
+        };
+        let mut message = json!({"id": number, "method": method, "params": parameters});
+        if !session.is_empty() {
+            message["sessionId"] = json!(session);
+        }
+        let mut bytes = message.to_string().into_bytes();
+        bytes.push(0);
+        let written = self.input.lock().write_all(&bytes);
+        written.with_context(|| format!("{method}: the browser has ended"))?;
+        let answer = match answers.recv_timeout(TIMEOUT) {
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout) => bail!("{method}: the browser does not answer"),
+            Err(RecvTimeoutError::Disconnected) => bail!("{method}: the browser has ended"),
+        };
+        if !answer["error"].is_null() {
+            bail!("{method}: {}", answer["error"]);
+        }
+        Ok(answer["result"].clone())
+    }
+}
+
+/// A text of an answer.
+fn text(answer: &Value, field: &str) -> Result<String> {
+    answer[field].as_str().map(str::to_owned).with_context(|| format!("no {field} in {answer}"))
 }
 
 /// Starts the browser. It ends when its pipe does, so that it does not outlive a test that is killed.

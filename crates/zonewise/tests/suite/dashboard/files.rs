@@ -283,11 +283,7 @@ fn a_copy_button_copies_the_command() {
     let dashboard = Dashboard::start(&SHOP);
     let mut tab = tab(&dashboard, "#/service/shop/web");
     tab.until("document.querySelector('#fixes .copy') !== null").unwrap();
-    tab.call(
-        "Browser.grantPermissions",
-        &serde_json::json!({"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}),
-    )
-    .unwrap();
+    tab.grant(&["clipboardReadWrite", "clipboardSanitizedWrite"]).unwrap();
     let wanted = tab.text("#fixes .command code").unwrap();
     tab.click("#fixes .copy").unwrap();
     tab.until_text("#fixes .copy", "Copied").unwrap();
