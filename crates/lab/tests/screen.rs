@@ -469,11 +469,19 @@ proptest! {
     }
 }
 
+/// How many columns and rows lie between two sizes that are drawn: 2 and 1 where `PROPTEST_CASES` asks for 1,000 cases or
+/// more, as `make test-all` does, and three times as many otherwise.
+fn steps() -> (usize, usize) {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse::<u32>().ok());
+    if cases.is_some_and(|cases| cases >= 1_000) { (2, 1) } else { (6, 3) }
+}
+
 #[test]
 fn the_smallest_terminals_are_drawn_too() {
+    let (columns, rows) = steps();
     for (_, view) in MOMENTS {
-        for width in (1..60).step_by(2) {
-            for height in 1..30 {
+        for width in (1..60).step_by(columns) {
+            for height in (1..30).step_by(rows) {
                 drawn(&view(), (width, height));
             }
         }
