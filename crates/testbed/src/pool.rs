@@ -32,6 +32,8 @@ const COLLECTION: usize = 8;
 /// Metadata that the API server sets.
 const OF_THE_SERVER: [&str; 5] =
     ["resourceVersion", "uid", "creationTimestamp", "managedFields", "generation"];
+/// Kinds that the API server creates and renews in namespaces of its own, while it runs.
+const RENEWED_BY_THE_SERVER: [&str; 4] = ["ConfigMap", "Event", "Lease", "Secret"];
 /// Kinds whose status the API server writes.
 const STATUS_OF_THE_SERVER: [&str; 2] = ["APIService", "CustomResourceDefinition"];
 
@@ -172,7 +174,7 @@ impl Kept {
     }
 }
 
-/// All objects of all known kinds, but for those in namespaces of the server's own, which it renews.
+/// All objects of all known kinds, but for those that the server renews in namespaces of its own.
 async fn stored(objects: &Objects) -> Result<Stored> {
     let mut stored = Stored::new();
     for (kind, list) in objects.list_everything().await? {
@@ -181,7 +183,9 @@ async fn stored(objects: &Objects) -> Result<Stored> {
                 |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
             let (namespace, name) = (text("namespace"), text("name"));
             let is_automatic = object["metadata"]["labels"][AUTOMATIC].is_string();
-            if !namespace.starts_with("kube-") && !is_automatic {
+            let is_renewed =
+                namespace.starts_with("kube-") && RENEWED_BY_THE_SERVER.contains(&kind);
+            if !is_automatic && !is_renewed {
                 object["kind"] = kind.into();
                 stored.insert((kind, namespace, name), object);
             }
