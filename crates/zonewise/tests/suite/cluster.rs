@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, controller, node_port, pod_object, responders, responders_udp,
-    service_object, set, stored,
+    TestNodes, cluster, cluster_ip, controller, is_ready, node_port, pod_object, responders,
+    responders_udp, service_object, set, stored,
 };
 use serde_json::{Value, json};
 use zonewise_netns::traffic::OpenConnection;
@@ -33,13 +33,6 @@ async fn three_zones(cluster: &Cluster) -> (TestNodes, Vec<zonewise_netns::Netns
     (nodes, callers)
 }
 
-fn condition(service: &Value, name: &str) -> Option<String> {
-    let conditions = service["status"]["conditions"].as_array()?;
-    let kind = format!("zonewise.dev/RoutingPreference{name}");
-    let found = conditions.iter().find(|condition| condition["type"] == kind.as_str())?;
-    Some(format!("{} {}", found["status"].as_str()?, found["reason"].as_str()?))
-}
-
 /// Changes the zone label of a running node.
 async fn set_zone(cluster: &Cluster, name: &str, zone: &str) {
     let nodes = cluster.list("Node", None).await.unwrap();
@@ -60,7 +53,11 @@ async fn d12_d15_e4_requests_stay_in_their_zone() {
     let (mut nodes, callers) = three_zones(&cluster).await;
     let mut service = service_object("web", "web", &json!({}));
     service["metadata"]["annotations"] = json!({"zonewise.dev/routing-preference": "Zone"});
-    cluster.create(&[service]).await.unwrap();
+    // No Service lacks endpoints: for one that does, proxies watch other zones, and how far that watch has got follows the
+    // API server's bookmarks, which come once a minute (`thorough` waits for one).
+    let endpoint = objects::endpoint([192, 0, 2, 1].into(), "n1", "a");
+    let api_server = objects::endpoint_slice("default", "kubernetes", "kubernetes", &[endpoint]);
+    cluster.create(&[service, api_server]).await.unwrap();
     let _controller = controller(&cluster);
     for node in ["n1", "n2", "n3"] {
         nodes.start_proxy(&cluster, node, &[]);
@@ -82,23 +79,14 @@ async fn d12_d15_e4_requests_stay_in_their_zone() {
         routes.contains("\"mode\":\"same-zone\"") && routes.contains("SameZoneHints"),
         "{routes}"
     );
-    // A slice for each zone moves the watches of the zones, which have delivered nothing so far. What does
-    // not move by it follows the API server's bookmarks, which come once a minute.
+    // A slice for each zone moves the watches of the zones, which have delivered nothing so far.
     let marker = |zone: &&str| {
         let mut slice = objects::endpoint_slice("default", "marker", &format!("for-{zone}"), &[]);
         slice["metadata"]["labels"]["endpointslice.kubernetes.io/for-zone"] = json!(zone);
         slice
     };
     cluster.create(&["a", "b", "c"].iter().map(marker).collect::<Vec<_>>()).await.unwrap();
-    for _ in 0..400 {
-        let now = condition(&stored(&cluster, "web").await, "Ready");
-        if now.as_deref().is_some_and(|now| now.starts_with("True")) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-    let ready = condition(&stored(&cluster, "web").await, "Ready").unwrap();
-    assert!(ready.starts_with("True"), "{ready}");
+    is_ready(&cluster, "web").await;
     let mut connection = OpenConnection::tcp(
         &callers[2].namespace,
         cluster_ip(&service, false),
@@ -113,6 +101,41 @@ async fn d12_d15_e4_requests_stay_in_their_zone() {
     })
     .await;
     assert_eq!(connection.probe(), before);
+}
+
+/// Hints to nodes: requests stay on their node, then in its zone, and go anywhere only from a zone without endpoints.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_stay_on_their_node_then_in_their_zone() {
+    let cluster = cluster().await;
+    let mut nodes = TestNodes::new();
+    let places = [("n1", "a"), ("n2", "a"), ("n3", "b")];
+    let mut objects: Vec<Value> =
+        places.iter().map(|(node, zone)| nodes.add(&cluster, node, zone)).collect();
+    let servers = places.map(|(node, _)| nodes.add_server(node, &format!("on-{node}")));
+    objects.extend(servers.iter().map(|pod| pod_object(pod, "web")));
+    objects.push(service_object("web", "web", &json!({"trafficDistribution": "PreferSameNode"})));
+    cluster.create(&objects).await.unwrap();
+    let _controller = controller(&cluster);
+    let mut callers = Vec::new();
+    for (node, _) in places {
+        callers.push(nodes.add_pod(node, &format!("ask-{node}")));
+        nodes.start_proxy(&cluster, node, &[]);
+    }
+    let service = stored(&cluster, "web").await;
+    let heard = async |expected: [&[&str]; 3]| {
+        for v6 in [false, true] {
+            let to = cluster_ip(&service, v6);
+            for (caller, expected) in callers.iter().zip(expected) {
+                let ask = || responders(&caller.namespace, to, TRIES);
+                eventually_equals(&caller.name, set(expected), ask).await;
+            }
+        }
+    };
+    heard([&["on-n1"], &["on-n2"], &["on-n3"]]).await;
+    cluster.delete(&[pod_object(&servers[0], "web")]).await.unwrap();
+    heard([&["on-n2"], &["on-n2"], &["on-n3"]]).await;
+    cluster.delete(&[pod_object(&servers[1], "web")]).await.unwrap();
+    heard([&["on-n3"]; 3]).await;
 }
 
 /// E2: without the API server the rules stay, a restart of the proxy does not disturb, and

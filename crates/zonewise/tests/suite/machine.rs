@@ -8,23 +8,25 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, node_port, pod_object, responders, service_object, set, stored,
+    TestNodes, cluster, cluster_ip, controller, node_port, pod_object, responders, service_object,
+    set, stored,
 };
 use serde_json::{Value, json};
 use zonewise_netns::network::INTERFACE;
 use zonewise_netns::traffic::{OpenConnection, ProbeResult, probe_tcp};
 use zonewise_netns::{Namespace, NetnsClient, NetnsPod};
-use zonewise_testbed::{Cluster, Process, eventually_equals};
+use zonewise_testbed::{Lent, Process, eventually_equals};
 
 /// A node with a proxy and a pod that asks, another with the pod that serves, somebody outside.
 struct TwoNodeSetup {
-    cluster: Cluster,
     nodes: TestNodes,
     node: Value,
     caller: NetnsPod,
     outside: NetnsClient,
     service: Value,
     _controller: Process,
+    /// Dropped last, when nothing uses it any more.
+    cluster: Lent,
 }
 
 impl TwoNodeSetup {
@@ -40,7 +42,7 @@ impl TwoNodeSetup {
         let service = service_object("web", "web", &changes);
         cluster.create(&[node.clone(), other, pod_object(&server, "web"), service]).await.unwrap();
         let service = stored(&cluster, "web").await;
-        let _controller = cluster.controller_manager(&[]).unwrap();
+        let _controller = controller(&cluster);
         Self { cluster, nodes, node, caller, outside, service, _controller }
     }
 
@@ -54,8 +56,7 @@ impl TwoNodeSetup {
     /// What the kubelet says the node's addresses are.
     async fn tell(&self, addresses: &[IpAddr]) {
         let mut node = self.node.clone();
-        let internal = |ip: &IpAddr| json!({"type": "InternalIP", "address": ip});
-        node["status"]["addresses"] = addresses.iter().map(internal).collect();
+        node["status"]["addresses"] = internal(addresses);
         self.cluster.objects().unwrap().update_status(&[node]).await.unwrap();
     }
 
@@ -79,10 +80,11 @@ impl TwoNodeSetup {
         eventually_equals("source", ProbeResult::answered_by("there", source), ask).await;
     }
 
-    /// The same Node registers again, with these ranges.
-    async fn register_with(&self, ranges: &[&str]) {
+    /// The same Node registers again, with these ranges and addresses.
+    async fn register_with(&self, ranges: &[&str], addresses: &[IpAddr]) {
         self.cluster.delete(std::slice::from_ref(&self.node)).await.unwrap();
         let mut node = self.node.clone();
+        node["status"]["addresses"] = internal(addresses);
         let spec = node["spec"].as_object_mut().unwrap();
         spec.remove("podCIDR");
         spec.remove("podCIDRs");
@@ -97,6 +99,11 @@ impl TwoNodeSetup {
         let path = self.nodes.proxy("n1").log().to_owned();
         std::fs::read_to_string(path).unwrap()
     }
+}
+
+/// Addresses as a Node has them.
+fn internal(addresses: &[IpAddr]) -> Value {
+    addresses.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect()
 }
 
 fn seen(from: &Namespace, to: SocketAddr) -> ProbeResult {
@@ -167,20 +174,22 @@ async fn masquerading_follows_the_ranges_of_the_node() {
     for v6 in [false, true] {
         setup.is_seen_as(setup.caller.address(v6)).await;
     }
-    setup.register_with(&[]).await;
-    // Longer than it takes to look at the machine again.
-    for _ in 0..8 {
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    // NodePorts follow the address with which it registers: once they do, the proxy has seen that it has no ranges.
+    let own = [node.address(false), node.address(true)];
+    let new = setup.add_address("192.168.0.101", 24);
+    for address in [new, own[0]] {
+        setup.register_with(&[], &[address, own[1]]).await;
+        setup.answers(address, "there").await;
         for v6 in [false, true] {
             let heard = seen(&setup.caller.namespace, cluster_ip(&setup.service, v6));
             assert_eq!(heard, ProbeResult::answered_by("there", setup.caller.address(v6)));
         }
     }
-    setup.register_with(&["10.99.0.0/24", "fd00:99::/64"]).await;
+    setup.register_with(&["10.99.0.0/24", "fd00:99::/64"], &own).await;
     for v6 in [false, true] {
         setup.is_seen_as(node.address(v6)).await;
     }
-    setup.register_with(&["10.244.0.0/16", "fd00:10:244::/48"]).await;
+    setup.register_with(&["10.244.0.0/16", "fd00:10:244::/48"], &own).await;
     for v6 in [false, true] {
         setup.is_seen_as(setup.caller.address(v6)).await;
     }

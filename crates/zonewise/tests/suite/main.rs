@@ -8,14 +8,9 @@
 mod cluster;
 mod controller;
 mod dashboard;
-mod demand;
-mod deploy;
-mod differential;
-mod early_connections;
 mod evacuate;
 #[cfg(feature = "expressions")]
 mod expressions;
-mod gates;
 mod guard;
 mod lab;
 mod machine;
@@ -26,6 +21,5 @@ mod simulate;
 mod skew;
 mod subsets;
 mod switches;
-mod tables;
 mod takeover;
 mod vectors;

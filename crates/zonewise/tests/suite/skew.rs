@@ -1,37 +1,13 @@
-//! Proxies follow whatever slices there are: those of the reference's controller, which knows no subsets, and
-//! those that no controller should write. Connections are made all the time, and none fails that a ready
-//! endpoint could serve.
+//! Proxies follow whatever slices there are, also those that no controller should write. Connections are made all the time,
+//! and none fails that a ready endpoint could serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use zonewise_testbed::{eventually, eventually_equals, objects};
 
-use crate::nodes::{cluster_ip, controller, responders, service_object, set, stored};
-use crate::subsets::{
-    EACH_ITS_OWN, EVERYWHERE, PER_ZONE, SUBSETTING, Subsets, TRIES, UNDIVIDED, ZONES,
-};
-
-/// Our controller is replaced by the reference's while proxies follow its subsets, and comes back. The reference
-/// takes the labels away with the next change of the Service.
-#[tokio::test(flavor = "multi_thread")]
-async fn a27_c7_proxies_follow_a_controller_that_knows_no_subsets_and_back() {
-    let mut subsets = Subsets::start().await;
-    subsets.annotate(json!({SUBSETTING: "Auto"})).await;
-    subsets.expect("ours", PER_ZONE, EACH_ITS_OWN).await;
-    let connections = subsets.connections(subsets.to);
-    subsets.controller.take().unwrap().stop().await.unwrap();
-    let reference = subsets.cluster.controller_manager(&[]).unwrap();
-    subsets.set_pods(&["a4"], false).await;
-    subsets.expect("the reference", UNDIVIDED, EVERYWHERE).await;
-    reference.stop().await.unwrap();
-    subsets.controller = Some(controller(&subsets.cluster));
-    subsets.set_pods(&["a4"], true).await;
-    subsets.expect("ours again", PER_ZONE, EACH_ITS_OWN).await;
-    connections.more(30).await;
-    assert_eq!(connections.failures(), BTreeMap::new());
-    connections.end();
-}
+use crate::nodes::subsets::{Subsets, TRIES, ZONES};
+use crate::nodes::{cluster_ip, responders, service_object, set, stored};
 
 /// A slice: its name, the values of the labels `for-zone` and `for-region`, and its pods.
 type Written = (&'static str, Option<&'static str>, Option<&'static str>, &'static [&'static str]);

@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::Path;
 
 use crate::nodes::connections::Connections;
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, pod_object, responders, service_object, set, stored,
+    TestNodes, cluster, cluster_ip, controller_without, pod_object, responders, service_object,
+    set, stored,
 };
 use serde_json::json;
 use zonewise_netns::NetnsPod;
-use zonewise_testbed::{Cluster, Process, User, content_type_flag, eventually_equals};
+use zonewise_testbed::{Cluster, eventually_equals};
 
 const SERVERS: [&str; 6] = ["a1", "a2", "b1", "b2", "c1", "c2"];
 /// Enough for each of six servers to answer, as good as certainly.
@@ -34,26 +34,6 @@ const SERVICES: [(&str, &str, &str, &str); 4] = [
         "ServiceRoutingPreference",
     ),
 ];
-
-/// Starts our controller with one of its gates off.
-pub(crate) fn controller(cluster: &Cluster, off: Option<&str>) -> Process {
-    let kubeconfig = cluster.kubeconfig(User::Controller).unwrap();
-    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let gates = off.map_or(String::new(), |gate| format!("{gate}=false"));
-    let gates = format!("--feature-gates={gates}");
-    let form = content_type_flag();
-    let mut flags = vec![
-        "controller",
-        &kubeconfig,
-        &gates,
-        "--leader-elect=false",
-        "--metrics-address=127.0.0.1:0",
-        "--health-address=127.0.0.1:0",
-    ];
-    flags.extend(form.as_deref());
-    let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
-    Process::spawn(program, &flags, &[], &cluster.log("controller")).unwrap()
-}
 
 /// Two servers and a pod that asks in each of three zones, with a proxy.
 async fn three_zones(cluster: &Cluster) -> (TestNodes, Vec<NetnsPod>) {
@@ -103,7 +83,7 @@ async fn a3_b7_d16_e1_traffic_follows_the_gates_and_no_connection_fails() {
     for (name, ..) in SERVICES {
         addresses.insert(name, cluster_ip(&stored(&cluster, name).await, false));
     }
-    let mut running = controller(&cluster, None);
+    let mut running = controller_without(&cluster, None);
     heard(&callers, &addresses, None).await;
     let ways = callers
         .iter()
@@ -113,7 +93,7 @@ async fn a3_b7_d16_e1_traffic_follows_the_gates_and_no_connection_fails() {
     for gate in ["TopologyAwareHints", "TopologyAwareSubsetting", "ServiceRoutingPreference"] {
         for off in [Some(gate), None] {
             running.stop().await.unwrap();
-            running = controller(&cluster, off);
+            running = controller_without(&cluster, off);
             heard(&callers, &addresses, off).await;
             connections.more(100).await;
             assert_eq!(connections.failures(), BTreeMap::new(), "{gate}, {off:?} off");

@@ -1,119 +1,117 @@
-//! From kube-proxy to ours and back, as docs/proxy.md tells people to do it, while connections are
-//! made all the time: none fails.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a failed unwrap is the failure report"
-)]
+//! From rules as kube-proxy writes them to ours, and from ours to those of another version, while connections are made all
+//! the time: none fails. (kube-proxy itself, and the way back to it, are in `thorough`.)
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use zonewise_netns::NetnsPod;
+use zonewise_netns::traffic::OpenConnection;
+use zonewise_testbed::{eventually, eventually_equals};
 
 use crate::nodes::connections::Connections;
+use crate::nodes::tables::{OURS, THEIRS, nft, others, stop, tables, texts};
 use crate::nodes::{
-    PROBE_TIMEOUT, TestNodes, cluster, cluster_ip, node_port, pod_object, responders,
+    PROBE_TIMEOUT, TestNodes, cluster, cluster_ip, controller, pod_object, responders,
     service_object, set, stored,
 };
-use serde_json::{Value, json};
-use zonewise_netns::traffic::OpenConnection;
-use zonewise_testbed::eventually_equals;
 
-/// The tables of a node, by family and name.
-fn tables(nodes: &TestNodes) -> Vec<String> {
-    let list = || Command::new("nft").args(["list", "tables"]).output();
-    let output = nodes.node("n1").namespace.enter(list);
-    let output = output.expect("the nft program is needed: apt-get install nftables");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let mut all: Vec<String> =
-        text.lines().map(|line| line.trim_start_matches("table ").to_owned()).collect();
-    all.sort();
-    all
+/// The table of kube-proxy's nftables mode with one Service.
+fn table(to: SocketAddr, pods: &[NetnsPod]) -> String {
+    let (family, kind) = if to.is_ipv6() { ("ip6", "ipv6_addr") } else { ("ip", "ipv4_addr") };
+    let at = |pod: &NetnsPod| SocketAddr::new(pod.address(to.is_ipv6()), 8080);
+    let numbered = || pods.iter().enumerate();
+    let chosen: Vec<String> = numbered().map(|(n, _)| format!("{n} : goto endpoint-{n}")).collect();
+    let endpoints: String = numbered()
+        .map(|(n, pod)| format!("chain endpoint-{n} {{ meta l4proto tcp dnat to {}; }}\n", at(pod)))
+        .collect();
+    format!(
+        "table {family} kube-proxy {{
+            {endpoints}
+            chain service-ULMVA6XW-default/web/tcp/http {{
+                numgen random mod {} vmap {{ {} }}
+            }}
+            map service-ips {{
+                type {kind} . inet_proto . inet_service : verdict
+                elements = {{ {} . tcp . {} : goto service-ULMVA6XW-default/web/tcp/http }}
+            }}
+            chain services {{ {family} daddr . meta l4proto . th dport vmap @service-ips; }}
+            chain nat-prerouting {{ type nat hook prerouting priority dstnat; jump services; }}
+            chain nat-output {{ type nat hook output priority -100; jump services; }}
+        }}\n",
+        pods.len(),
+        chosen.join(", "),
+        to.ip(),
+        to.port(),
+    )
 }
 
-const THEIRS: [&str; 2] = ["ip kube-proxy", "ip6 kube-proxy"];
-const OURS: [&str; 2] = ["ip zonewise", "ip6 zonewise"];
-
-fn texts(names: &[&str]) -> Vec<String> {
-    let mut all: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    all.sort();
-    all
-}
-
-/// Whether kube-proxy has written rules of each family, as docs/proxy.md says to find out.
-fn has_synced(nodes: &TestNodes) -> bool {
-    let metrics = nodes.page("n1", 10249, "/metrics").unwrap_or_default();
-    let stamp = |line: &&str| line.starts_with("kubeproxy_sync_proxy_rules_last_timestamp_seconds");
-    let done = |line: &&str| line.rsplit(' ').next().is_some_and(|value| value != "0");
-    metrics.lines().filter(stamp).filter(done).count() == 2
-}
-
-/// Services beside the one that is asked, so that a sync is no matter of one element.
-fn others() -> Vec<Value> {
-    (0..50).map(|n| service_object(&format!("other-{n}"), "web", &json!({}))).collect()
+/// Writes rules on a node.
+fn write(nodes: &TestNodes, rules: &str) {
+    let mut command = Command::new("nft");
+    command.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let child = nodes.node("n1").namespace.spawn(command);
+    let mut child = child.expect("the nft program is needed: apt-get install nftables");
+    // It wants a new line behind every block.
+    let rules = rules.replace('}', "}\n");
+    child.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}\n{rules}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_kube_proxy_to_ours_and_back_no_connection_fails() {
+async fn from_rules_of_kube_proxy_to_ours_and_of_a_newer_version_no_connection_fails() {
     let cluster = cluster().await;
     let mut nodes = TestNodes::new();
     let mut objects = vec![nodes.add(&cluster, "n1", "a"), nodes.add(&cluster, "n2", "b")];
     let pods = [nodes.add_server("n1", "here"), nodes.add_server("n2", "there")];
     objects.extend(pods.iter().map(|pod| pod_object(pod, "web")));
-    objects.push(service_object("web", "web", &json!({"type": "NodePort"})));
+    objects.push(service_object("web", "web", &json!({})));
     objects.extend(others());
     cluster.create(&objects).await.unwrap();
-    let _controller = cluster.controller_manager(&[]).unwrap();
+    let _controller = controller(&cluster);
     let caller = nodes.add_pod("n1", "caller").namespace;
-    let outside = nodes.add_client("outside", "n1").namespace;
     let service = stored(&cluster, "web").await;
-    let to = cluster_ip(&service, false);
-    nodes.start_kube_proxy(&cluster, "n1", &[]);
-    eventually_equals("kube-proxy", set(&["here", "there"]), || responders(&caller, to, 16)).await;
-    let six = cluster_ip(&service, true);
-    eventually_equals("kube-proxy", set(&["here", "there"]), || responders(&caller, six, 16)).await;
-
-    let mut connection = OpenConnection::tcp(&caller, to, PROBE_TIMEOUT).unwrap();
+    let ways = [false, true].map(|v6| cluster_ip(&service, v6));
+    for to in ways {
+        write(&nodes, &table(to, &pods));
+        assert_eq!(responders(&caller, to, 24), set(&["here", "there"]), "as with kube-proxy");
+    }
+    // Ours finds the endpoints that kube-proxy has had.
+    eventually(async || {
+        let slices = cluster.list("EndpointSlice", Some("default")).await.unwrap();
+        let of_web =
+            |slice: &&Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web";
+        let endpoints = |slice: &Value| slice["endpoints"].as_array().map_or(0, Vec::len);
+        let found: Vec<usize> = slices.iter().filter(of_web).map(endpoints).collect();
+        if found == [2, 2] { Ok(()) } else { Err(format!("{found:?} endpoints")) }
+    })
+    .await;
+    let mut connection = OpenConnection::tcp(&caller, ways[0], PROBE_TIMEOUT).unwrap();
     let before = connection.probe();
     let node = nodes.node("n1").namespace.clone();
-    let port = node_port(&service, nodes.node("n1"), false);
-    let ways = [(&caller, to), (&caller, six), (&node, to), (&outside, to), (&outside, port)];
-    let connections = Connections::start(ways.map(|(from, to)| (from.clone(), to)).into());
+    let froms = [&caller, &node].into_iter().flat_map(|from| ways.map(|to| (from.clone(), to)));
+    let connections = Connections::start(froms.collect());
     connections.more(50).await;
-    assert_eq!(connections.failures(), BTreeMap::new(), "before");
+    assert_eq!(tables(&nodes), texts(&THEIRS));
 
-    // There: theirs stops, ours starts and removes what theirs has left.
-    stop(&mut nodes).await;
-    connections.more(50).await;
     nodes.start_proxy(&cluster, "n1", &["--take-over"]);
     eventually_equals("taken over", texts(&OURS), || tables(&nodes)).await;
     connections.more(200).await;
     assert_eq!(connections.failures(), BTreeMap::new(), "while ours took over");
     assert_eq!(connection.probe(), before);
 
-    // And back: ours stops, theirs starts, and once it has written its rules ours are removed.
+    // Another mark means other rules, as in another version.
     stop(&mut nodes).await;
     connections.more(50).await;
-    nodes.start_kube_proxy(&cluster, "n1", &[]);
-    eventually_equals("kube-proxy again", true, || has_synced(&nodes)).await;
-    assert_eq!(tables(&nodes), texts(&[THEIRS, OURS].concat()));
-    clean_up(&nodes);
-    assert_eq!(tables(&nodes), texts(&THEIRS));
+    nodes.start_proxy(&cluster, "n1", &["--masquerade-bit=20"]);
+    let marks = || nft(&nodes, &["list", "table", "ip", "zonewise"]).contains("0x00100000");
+    eventually_equals("the rules have the other mark", true, marks).await;
     connections.more(200).await;
-    assert_eq!(connections.failures(), BTreeMap::new(), "on the way back");
+    assert_eq!(connections.failures(), BTreeMap::new(), "while a newer version took over");
     assert_eq!(connection.probe(), before);
     connections.end();
-}
-
-async fn stop(nodes: &mut TestNodes) {
-    let proxy = nodes.by_name.get_mut("n1").unwrap().proxy.take().unwrap();
-    proxy.stop().await.unwrap();
-}
-
-/// `zonewise proxy --cleanup=ours` on the node.
-fn clean_up(nodes: &TestNodes) {
-    let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
-    let run = || Command::new(program).args(["proxy", "--cleanup=ours"]).output();
-    let output = nodes.node("n1").namespace.enter(run).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    nodes.proxy("n1").check().unwrap();
 }

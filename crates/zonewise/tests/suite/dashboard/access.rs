@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 use zonewise_testbed::objects::{namespace, node, service};
-use zonewise_testbed::{Cluster, Tab, User, manifests};
+use zonewise_testbed::{Tab, User, manifests};
 
-use super::{Dashboard, tab};
+use super::page::Dashboard;
+use crate::nodes::plain_cluster;
 use crate::observe::run::run;
 
 const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/dashboard/rbac.yaml");
@@ -48,7 +49,7 @@ fn ask_as(tab: &mut Tab, path: &str, token: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn people_see_the_namespaces_that_they_may_list_and_no_others() {
-    let cluster = Cluster::start().await.unwrap();
+    let cluster = plain_cluster().await;
     let mut objects = manifests(ROLES).unwrap();
     objects.extend([node("n1", "a", "4"), namespace("shop"), looks(), view_of("shop")]);
     let with_address = |mut service: Value| {
@@ -122,45 +123,6 @@ async fn people_see_the_namespaces_that_they_may_list_and_no_others() {
     assert!(refused(429) > 0, "unknown tokens cost the API server a bounded number of reviews");
     let known = ask_as(&mut tab, "overview", token);
     assert!(known.starts_with("200"), "who is known is not kept out by those who are not: {known}");
-}
-
-/// Somebody may read one namespace, and the nodes.
-#[tokio::test(flavor = "multi_thread")]
-async fn rights_in_one_namespace_are_enough_for_its_page() {
-    let cluster = Cluster::start().await.unwrap();
-    let watches = |group: &str, resources: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": ["list", "watch"]});
-    let role = |kind: &str, rules: Value| {
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-            "metadata": {"name": "looks", "namespace": if kind == "Role" { "shop" } else { "" }}, "rules": rules})
-    };
-    let binding = |kind: &str, of: &str| {
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-            "metadata": {"name": "looks", "namespace": if kind == "RoleBinding" { "shop" } else { "" }},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": of, "name": "looks"},
-            "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": User::Observer.name()}]})
-    };
-    let objects = [
-        namespace("shop"),
-        namespace("secret"),
-        service("shop", "web", "web"),
-        service("secret", "hidden", "web"),
-        role("ClusterRole", json!([watches("", &["nodes"])])),
-        binding("ClusterRoleBinding", "ClusterRole"),
-        role(
-            "Role",
-            json!([
-                watches("", &["services", "pods"]),
-                watches("discovery.k8s.io", &["endpointslices"])
-            ]),
-        ),
-        binding("RoleBinding", "Role"),
-    ];
-    cluster.create(&objects).await.unwrap();
-    let kubeconfig = cluster.kubeconfig(User::Observer).unwrap();
-    let dashboard = Dashboard::start(&["--kubeconfig", kubeconfig.to_str().unwrap(), "-n", "shop"]);
-    let mut tab = tab(&dashboard, "");
-    tab.until_text(".list", "shop/web").unwrap();
-    assert!(!tab.text(".list").unwrap().contains("hidden"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{PROGRAM, Running, lab, outline, scenario, story, summary, text};
+use super::run::{PROGRAM, Running, lab, outline, scenario, story, summary, text};
 
 #[test]
 fn the_story_holds_on_a_kernel_in_memory() {

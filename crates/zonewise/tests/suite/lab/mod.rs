@@ -1,64 +1,27 @@
-//! `zonewise lab` as people run it: the story on both API servers, a second lab beside the first, one
-//! that is killed, and everything that may be typed wrong.
+//! `zonewise lab` as people run it: the story, a second lab beside the first, one that is killed, and everything that may
+//! be typed wrong.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     reason = "a failed unwrap is the failure report"
 )]
 
-mod hot_zone;
 mod memory;
 mod rootless;
+pub(crate) mod run;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use zonewise_netns::Namespace;
-use zonewise_testbed::{Cluster, User, objects};
+use zonewise_testbed::{User, objects};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_zonewise");
+use crate::nodes::plain_cluster;
+use run::{LONG, PROGRAM, Running, lab, outline, scenario, story, summary, text};
+
 const LABS: &str = "/run/zonewise-lab";
-
-fn lab(arguments: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command.arg("lab").args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A run that ends by itself, and what it says about itself.
-fn summary(arguments: &[&str]) -> Value {
-    let output = lab(arguments).args(["-o", "json"]).output().unwrap();
-    let said = text(&output.stderr);
-    let summary: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {} {said}", text(&output.stdout)));
-    assert!(output.status.success(), "{summary:#} {said}");
-    summary
-}
-
-/// The acts of the story, each with whether it held, and the connections that failed.
-fn outline(summary: &Value) -> Value {
-    let acts = summary["acts"].as_array().unwrap().iter();
-    let acts: Vec<&Value> = acts.map(|act| &act["title"]).collect();
-    json!({"acts": acts, "held": summary["held"], "failed": summary["failed"]})
-}
-
-fn story() -> Value {
-    json!({
-        "acts": [
-            "No topology", "Topology-mode Auto", "Balanced", "A zone loses its endpoints",
-            "A zone goes away", "And comes back", "Rolling update", "Pods come up one by one",
-        ],
-        "held": true,
-        "failed": 0,
-    })
-}
 
 #[test]
 fn the_story_holds_on_the_embedded_api_server() {
@@ -66,25 +29,8 @@ fn the_story_holds_on_the_embedded_api_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_story_holds_on_a_real_api_server_and_leaves_nothing_there() {
-    let cluster = Cluster::start().await.unwrap();
-    let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
-    let api = kubeconfig.to_str().unwrap().to_owned();
-    let run = move || outline(&summary(&["--api", &api, "--duration", "20s"]));
-    assert_eq!(tokio::task::spawn_blocking(run).await.unwrap(), story());
-    for kind in ["Node", "Pod", "EndpointSlice", "Lease"] {
-        // The API server has a Lease of its own elsewhere.
-        let namespace = (kind == "Lease").then_some("zonewise-system");
-        assert_eq!(cluster.list(kind, namespace).await.unwrap(), Vec::<Value>::new(), "{kind}");
-    }
-    let services = cluster.list("Service", None).await.unwrap();
-    let names: Vec<&Value> = services.iter().map(|service| &service["metadata"]["name"]).collect();
-    assert_eq!(names, ["kubernetes"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_others_use_is_refused() {
-    let cluster = Cluster::start().await.unwrap();
+    let cluster = plain_cluster().await;
     cluster.create(&[objects::node("theirs", "a", "4")]).await.unwrap();
     let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
     let run = move || lab(&["--api", kubeconfig.to_str().unwrap(), "--duration", "5s"]).output();
@@ -98,60 +44,6 @@ async fn an_api_server_that_others_use_is_refused() {
     assert!(said.contains("--force"), "{said}");
     let nodes = cluster.list("Node", None).await.unwrap();
     assert_eq!(nodes.len(), 1, "theirs is still there, and alone");
-}
-
-/// Other sizes than those that scenarios were written for: what is expected is computed for them.
-#[test]
-fn the_story_holds_in_other_sizes() {
-    let large: &[&str] = &["--zones", "5", "--nodes", "3", "--services", "8"];
-    for size in [large, &["--zones", "2"]] {
-        let summary = summary(&[size, &["--duration", "25s"]].concat());
-        assert_eq!(outline(&summary), story(), "{size:?}");
-        assert_eq!(summary["resized"], true);
-        let zones = if size == large { 5 } else { 2 };
-        assert_eq!(summary["cluster"]["zones"], zones, "{size:?}");
-        let expectations = summary["acts"][0]["expectations"].as_array().unwrap();
-        assert_eq!(expectations[0]["expected"].as_str().unwrap().split(' ').nth(1), Some("zone"));
-        assert!(expectations[0]["tolerance"].as_str().unwrap().ends_with(" %"), "{expectations:?}");
-    }
-}
-
-/// The scenarios that come along, each in a short run.
-#[test]
-fn every_scenario_that_comes_along_holds() {
-    for name in ["hot-zone", "tiny-service", "node-churn", "subsets"] {
-        let summary = summary(&["--scenario", name, "--duration", "15s"]);
-        assert_eq!(summary["held"], true, "{name}: {summary:#}");
-        assert_eq!(summary["failed"], 0, "{name}: {summary:#}");
-    }
-}
-
-const CUT: &str = "
-title: Without warning
-cluster: {zones: [{name: a, nodes: 1}, {name: b, nodes: 1}]}
-services:
-  - name: web
-    endpoints: {a: 2, b: 2}
-    connections: 100
-    annotations: {zonewise.dev/routing-preference: zonewise.dev/balanced}
-acts:
-  - title: Cut
-    look: Those who are left use what is left.
-    do: [{cut: {zone: b}}]
-    measure: 1s
-    expect: {inZone: {atLeast: 100%}, failed: {atMost: 200}}
-  - title: Back
-    look: Nobody loses a connection on the way back.
-    do: [{restore: {zone: b}}, {wait: 500ms}, {distribute: {service: web, value: PreferSameZone}}]
-    measure: 1s
-    expect: {inZone: {atLeast: 100%}, reason: [SharesBalanced]}
-";
-
-#[test]
-fn a_zone_that_is_cut_off_comes_back() {
-    let file = scenario(CUT);
-    let summary = summary(&["--scenario", file.path().to_str().unwrap()]);
-    assert_eq!(summary["held"], true, "{summary:#}");
 }
 
 /// Where the kernel can delay packets, it plays as well; where it cannot, that is said before anything is made.
@@ -171,60 +63,6 @@ fn zones_may_be_some_way_off() {
 }
 
 // === labs that run beside each other, and labs that are killed ===
-
-struct Running {
-    child: Child,
-    said: BufReader<std::process::ChildStderr>,
-}
-
-impl Running {
-    /// Starts a lab with one long act, and waits until its cluster is up.
-    fn start(scenario: &Path) -> (Self, PathBuf) {
-        let mut command = lab(&["--scenario", scenario.to_str().unwrap()]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("--kubeconfig=") {
-            line.clear();
-            assert!(said.read_line(&mut line).unwrap() > 0, "the lab ended before it was up");
-        }
-        let (_, path) = line.split_once("--kubeconfig=").unwrap();
-        let path = PathBuf::from(path.split_whitespace().next().unwrap());
-        (Self { child, said }, path)
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
-    }
-
-    fn end(mut self) -> (Option<i32>, Value, String) {
-        let (mut out, mut said) = (String::new(), String::new());
-        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        self.said.read_to_string(&mut said).unwrap();
-        (self.child.wait().unwrap().code(), json!(out), said)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-const LONG: &str = "
-title: Long
-cluster: {zones: [{name: a, nodes: 1}, {name: b, nodes: 1}]}
-services: [{name: web, endpoints: {a: 2, b: 2}, connections: 100}]
-acts: [{title: Long, measure: 10m}]
-";
-
-fn scenario(text: &str) -> tempfile::NamedTempFile {
-    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
-    std::fs::write(file.path(), text).unwrap();
-    file
-}
 
 /// What the system knows of network namespaces, tables and links of its own.
 fn host() -> Vec<String> {
@@ -276,107 +114,6 @@ fn two_labs_beside_each_other_one_killed_the_other_ended() {
     assert_eq!(code, Some(1), "an act that was cut short did not hold: {out} {said}");
     assert!(!two.exists() && !Path::new(LABS).join(alive.to_string()).exists());
     assert_eq!(host(), before);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn kubectl_changes_a_service_and_the_traffic_follows() {
-    let kubectl = zonewise_testbed::program("kubectl").unwrap();
-    let expected = "measure: 15s, expect: {inZone: {atLeast: 70%}}";
-    let file = scenario(&LONG.replace("measure: 10m", expected));
-    let (running, kubeconfig) = Running::start(file.path());
-    let kubectl = |arguments: &[&str]| {
-        let output = Command::new(&kubectl)
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .args(arguments)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-        text(&output.stdout)
-    };
-    kubectl(&[
-        "annotate",
-        "service",
-        "web",
-        "zonewise.dev/routing-preference=zonewise.dev/balanced",
-    ]);
-    let nodes = kubectl(&["get", "nodes", "-o", "name"]);
-    assert_eq!(nodes, "node/a-1\nnode/b-1\n");
-    // A Pod of one's own runs like any other.
-    kubectl(&["run", "mine", "--image=any", "--port=8080", "--labels=app=mine"]);
-    kubectl(&["wait", "pod/mine", "--for=condition=Ready", "--timeout=30s"]);
-    kubectl(&["delete", "pod", "mine", "--timeout=60s"]);
-    let (code, out, said) = running.end();
-    assert_eq!(code, Some(0), "{out} {said}");
-    // Half of it is at home without zone routing, all of it with: most of the time it was on.
-    assert!(out.as_str().unwrap().contains("all expectations held"), "{out} {said}");
-}
-
-/// A Deployment of one's own: spread over the zones, called by its name from a zone, scaled, restarted, drained.
-#[test]
-fn a_deployment_runs_and_is_called_from_a_zone() {
-    let program = zonewise_testbed::program("kubectl").unwrap();
-    let file = scenario(LONG);
-    let (running, kubeconfig) = Running::start(file.path());
-    let kubectl = |line: &str| {
-        let output = Command::new(&program)
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .args(line.split_whitespace())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
-        text(&output.stdout)
-    };
-    // Pods that are being deleted are listed until they are gone.
-    let run_on = |expected: &[&str]| {
-        let mut found = Vec::new();
-        for _ in 0..600 {
-            let nodes = kubectl("get pods -l app=mine -o jsonpath={.items[*].spec.nodeName}");
-            found = nodes.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
-            found.sort();
-            if found == expected {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(200));
-        }
-        panic!("Pods run on {found:?} and not on {expected:?}");
-    };
-    kubectl("create deployment mine --image=any --replicas=4");
-    kubectl("rollout status deployment/mine --timeout=180s");
-    run_on(&["a-1", "a-1", "b-1", "b-1"]);
-    kubectl("expose deployment mine --port=80");
-    let pid = running.child.id().to_string();
-    let call = || {
-        let curl = ["curl", "-s", "--max-time", "10", "http://mine.default"];
-        lab(&["exec", "a", "--lab", &pid, "--"]).args(curl).output().unwrap()
-    };
-    let mut answer = call();
-    // Slices, rules and the name come a moment later.
-    for _ in 0..600 {
-        if answer.status.success() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(200));
-        answer = call();
-    }
-    assert!(text(&answer.stdout).starts_with("mine-"), "{}", text(&answer.stderr));
-    let wrong = lab(&["exec", "x", "--lab", &pid, "--", "true"]).output().unwrap();
-    let said = text(&wrong.stderr);
-    assert!(said.contains("the lab has no zone \"x\" (zones: a, b)"), "{said}");
-
-    kubectl("scale deployment mine --replicas=2");
-    kubectl("rollout status deployment/mine --timeout=180s");
-    run_on(&["a-1", "b-1"]);
-    kubectl("rollout restart deployment/mine");
-    kubectl("rollout status deployment/mine --timeout=180s");
-    kubectl("drain a-1 --force --ignore-daemonsets --timeout=180s");
-    kubectl("rollout status deployment/mine --timeout=180s");
-    run_on(&["b-1", "b-1"]);
-    kubectl("delete deployment mine --timeout=180s");
-    run_on(&[]);
-    // A lab that is told to end leaves nothing.
-    running.signal("-TERM");
-    running.end();
-    assert!(!kubeconfig.exists());
 }
 
 /// On a terminal: the screen comes, `q` leaves, and the terminal is as it was.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use zonewise_lab::rights::{Facts, KernelChoice, Way, way};
 
-use super::{PROGRAM, Running, scenario, text};
+use super::run::{PROGRAM, Running, scenario, text};
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;

@@ -9,18 +9,22 @@
 #![allow(dead_code, reason = "every test file uses its part of this")]
 
 pub(crate) mod connections;
+pub(crate) mod guard;
+pub(crate) mod subsets;
+pub(crate) mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use zonewise_common::cidr::Cidr;
-use zonewise_netns::traffic::{Server, http_get, probe_tcp, probe_udp};
+use zonewise_netns::traffic::{Server, http_get, probe_tcp_many, probe_udp_many};
 use zonewise_netns::{ClusterNetwork, Namespace, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_testbed::{
-    Cluster, Gate, Options, Process, User, content_type_flag, manifests, objects,
+    Cluster, Gate, Lent, Options, Pool, Process, User, content_type_flag, eventually, manifests,
+    objects,
 };
 
 /// How long a probe waits for an answer: longer than a busy machine needs, and shorter than the second after which TCP
@@ -43,12 +47,17 @@ pub(crate) struct TestNodes {
     pub(crate) servers: Vec<Server>,
 }
 
-/// An API server with the roles of the controller and the proxy.
-pub(crate) async fn cluster() -> Cluster {
-    let cluster = Cluster::start_with(Options::default()).await.unwrap();
+/// An API server as it starts, which no other test uses at the same time. A test that ends it starts one of its own.
+pub(crate) async fn plain_cluster() -> Lent {
+    static POOL: Pool = Pool::new();
+    POOL.lend(Options::default(), async |_| Ok(())).await.unwrap()
+}
+
+/// The same with the roles of the controller and the proxy.
+pub(crate) async fn cluster() -> Lent {
+    let cluster = plain_cluster().await;
     for file in ["deploy/controller/rbac.yaml", "deploy/proxy/rbac.yaml"] {
-        let all =
-            manifests(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)).unwrap();
+        let all = manifests(repository(file)).unwrap();
         // The admission policy compares with the node that a token is bound to; the testbed's tokens are not
         // bound to a node.
         let policy = |object: &Value| {
@@ -73,14 +82,38 @@ pub(crate) async fn cluster() -> Cluster {
     cluster
 }
 
+/// Lets the API server know ZoneEvacuations.
+pub(crate) async fn define_evacuations(cluster: &Cluster) {
+    let definition = manifests(repository("deploy/controller/crd.yaml")).unwrap();
+    cluster.create(&definition).await.unwrap();
+    eventually(|| async {
+        let answer = cluster.list("ZoneEvacuation", None).await;
+        answer.map(drop).map_err(|error| format!("{error:#}"))
+    })
+    .await;
+}
+
+/// A file of the repository.
+fn repository(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)
+}
+
 /// Starts our controller.
 pub(crate) fn controller(cluster: &Cluster) -> Process {
+    controller_without(cluster, None)
+}
+
+/// Starts our controller with one of its gates off.
+pub(crate) fn controller_without(cluster: &Cluster, off: Option<&str>) -> Process {
     let kubeconfig = cluster.kubeconfig(User::Controller).unwrap();
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let gates = off.map_or(String::new(), |gate| format!("{gate}=false"));
+    let gates = format!("--feature-gates={gates}");
     let form = content_type_flag();
     let mut flags = vec![
         "controller",
         &kubeconfig,
+        &gates,
         "--leader-elect=false",
         "--metrics-address=127.0.0.1:0",
         "--health-address=127.0.0.1:0",
@@ -196,11 +229,11 @@ const NAMESPACE_FLAGS: [&str; 4] = [
 
 /// The names of the servers that answer over some tries.
 pub(crate) fn responders(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {
-    (0..tries).map(|_| probe_tcp(from, to, PROBE_TIMEOUT).to_string()).collect()
+    probe_tcp_many(from, to, tries, PROBE_TIMEOUT).into_keys().collect()
 }
 
 pub(crate) fn responders_udp(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {
-    (0..tries).map(|_| probe_udp(from, to, PROBE_TIMEOUT).to_string()).collect()
+    probe_udp_many(from, to, tries, PROBE_TIMEOUT).into_keys().collect()
 }
 
 pub(crate) fn set(names: &[&str]) -> BTreeSet<String> {
@@ -232,6 +265,19 @@ pub(crate) fn service_object(name: &str, app: &str, changes: &Value) -> Value {
 pub(crate) async fn stored(cluster: &Cluster, name: &str) -> Value {
     let all = cluster.list("Service", Some("default")).await.unwrap();
     all.into_iter().find(|service| service["metadata"]["name"] == name).unwrap()
+}
+
+/// Waits until all proxies have applied what the controller has written for a Service.
+pub(crate) async fn is_ready(cluster: &Cluster, name: &str) {
+    const READY: &str = "zonewise.dev/RoutingPreferenceReady";
+    eventually(async || {
+        let service = stored(cluster, name).await;
+        let conditions = service["status"]["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.into_iter().find(|condition| condition["type"] == READY);
+        let is_true = ready.is_some_and(|condition| condition["status"] == "True");
+        is_true.then_some(()).ok_or_else(|| format!("{ready:?}"))
+    })
+    .await;
 }
 
 /// The ClusterIP and port of a stored Service in a family.

@@ -1,4 +1,5 @@
 //! Running the program, and objects to run it on.
+#![allow(dead_code, reason = "every test target uses its part of this")]
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,6 +26,12 @@ impl From<Output> for Ran {
 
 pub(crate) fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// True if as many cases are asked for as `make test-all` does.
+pub(crate) fn is_thorough() -> bool {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse::<u32>().ok());
+    cases.is_some_and(|cases| cases >= 1_000)
 }
 
 /// The program, started in the repository, without a cluster to find.

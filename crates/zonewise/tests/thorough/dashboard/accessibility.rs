@@ -3,7 +3,7 @@
 use serde_json::Value;
 use zonewise_testbed::{Tab, installed};
 
-use super::{Dashboard, SHOP, tab};
+use super::page::{Dashboard, SHOP, tab};
 
 /// The findings that matter, each with where it was found.
 pub(super) fn findings(tab: &mut Tab) -> Vec<String> {

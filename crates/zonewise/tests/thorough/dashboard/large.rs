@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use zonewise_testbed::Keystroke;
 
-use super::{assert_quiet, shown, tab};
+use super::page::{assert_quiet, shown, tab};
 use crate::observe::run::node;
 
 const SERVICES: usize = 5000;

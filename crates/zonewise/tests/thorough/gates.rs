@@ -13,12 +13,12 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use zonewise_netns::NetnsPod;
-use zonewise_testbed::{Cluster, eventually_equals};
+use zonewise_testbed::{Lent, eventually_equals};
 
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, pod_object, responders, service_object, set, stored,
+    TestNodes, cluster, cluster_ip, controller_without, pod_object, responders, service_object,
+    set, stored,
 };
-use crate::switches::controller;
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
 const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
@@ -60,10 +60,11 @@ fn services() -> Vec<Value> {
 }
 
 struct Mixed {
-    cluster: Cluster,
     nodes: TestNodes,
     callers: Vec<NetnsPod>,
     addresses: BTreeMap<String, SocketAddr>,
+    /// Dropped last, when nothing uses it any more.
+    cluster: Lent,
 }
 
 impl Mixed {
@@ -139,7 +140,7 @@ async fn b10_b15_b16_c9_d2_d14_every_age_of_controller_and_proxy_ends_as_the_doc
     let own = [OWN_A, OWN_B, ALL, OWN_B];
     let everywhere = [ALL; 4];
 
-    let running = controller(&mixed.cluster, None);
+    let running = controller_without(&mixed.cluster, None);
     mixed
         .expect(
             "D14: a controller that knows preferences",
@@ -175,7 +176,7 @@ async fn b10_b15_b16_c9_d2_d14_every_age_of_controller_and_proxy_ends_as_the_doc
     assert_eq!(hinted.count(), 2 * CROWD.len(), "B10: hints are written all the same");
     running.stop().await.unwrap();
 
-    let running = controller(&mixed.cluster, Some("ServiceRoutingPreference"));
+    let running = controller_without(&mixed.cluster, Some("ServiceRoutingPreference"));
     mixed
         .expect(
             "D14: a controller that does not know preferences",
@@ -184,7 +185,7 @@ async fn b10_b15_b16_c9_d2_d14_every_age_of_controller_and_proxy_ends_as_the_doc
         .await;
     running.stop().await.unwrap();
 
-    let running = controller(&mixed.cluster, Some("TopologyAwareHints"));
+    let running = controller_without(&mixed.cluster, Some("TopologyAwareHints"));
     mixed
         .expect(
             "B16: a controller that does not know hints",

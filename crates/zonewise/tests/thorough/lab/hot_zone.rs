@@ -4,8 +4,8 @@ use std::array::from_fn;
 
 use serde_json::{Value, json};
 
-use super::summary;
-use crate::observe::schemas::assert_valid;
+use super::run::summary;
+use crate::observe::schema::assert_valid;
 
 /// Something for each of the zones a, b and c.
 type Zones = [f64; 3];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{Dashboard, SHOP, assert_quiet, tab};
+use super::page::{Dashboard, SHOP, assert_quiet, tab};
 
 /// The content of the file with this ending, once it is there.
 pub(super) fn saved(folder: &Path, ending: &str) -> String {

@@ -22,7 +22,7 @@ use std::process::Command;
 use churn::Churn;
 use ruleset::{Packet, Ruleset};
 use serde_json::{Value, json};
-use zonewise_testbed::{Cluster, eventually};
+use zonewise_testbed::{Lent, eventually};
 
 use crate::nodes::{TestNodes, cluster};
 
@@ -188,9 +188,10 @@ fn routes_agree(
 
 /// Both proxies, each in a network of its own, as the same node.
 struct Twins {
-    cluster: Cluster,
     theirs: TestNodes,
     ours: TestNodes,
+    /// Dropped last, when nothing uses it any more.
+    cluster: Lent,
 }
 
 impl Twins {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::export::saved;
-use super::{shown, tab};
+use super::page::{shown, tab};
 use crate::observe::run::{cluster, node};
 
 const MARKUP: &str =

@@ -17,11 +17,13 @@ use zonewise_cluster::prometheus::{self, Series, Server};
 use zonewise_controller::config::{Config, DemandConfig, File, Source};
 use zonewise_netns::{Namespace, NetnsPod};
 use zonewise_telemetry::shutdown::Shutdown;
-use zonewise_testbed::{Cluster, Job, Prometheus, PrometheusOptions, User, eventually, manifests};
+use zonewise_testbed::{
+    Cluster, Job, Lent, Prometheus, PrometheusOptions, User, eventually, manifests,
+};
 
 use crate::nodes::connections::Connections;
 use crate::nodes::{TestNodes, cluster, cluster_ip, pod_object, service_object, stored};
-use crate::observe::schemas::assert_valid;
+use crate::observe::schema::assert_valid;
 
 const ZONES: [(&str, &str); 3] = [("n1", "a"), ("n2", "b"), ("n3", "c")];
 /// Which zone calls next: 70, 20 and 10 of 100.
@@ -100,10 +102,11 @@ async fn excess(nodes: &TestNodes, connections: &Connections) -> f64 {
 
 /// Callers 70/20/10 on three zones of the same CPU, with two endpoints in each.
 struct HotZone {
-    cluster: Cluster,
     nodes: TestNodes,
     callers: [NetnsPod; 3],
     service: Value,
+    /// Dropped last, when nothing uses it any more.
+    cluster: Lent,
 }
 
 impl HotZone {

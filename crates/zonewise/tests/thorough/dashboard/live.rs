@@ -1,49 +1,13 @@
-//! The page of a cluster that changes, and of one that cannot be reached.
+//! The page of a cluster that kubectl changes, of one that cannot be reached, and of one that can be reached again.
 
 use std::process::Command;
 use std::time::Instant;
 
-use zonewise_testbed::objects::{namespace, node, pod, service};
-use zonewise_testbed::{Cluster, Gate, Process, User, content_type_flag, manifests};
+use zonewise_testbed::objects::service;
+use zonewise_testbed::{Cluster, Gate, User};
 
-use super::{Dashboard, assert_quiet, tab};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_zonewise");
-const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/observer/rbac.yaml");
-
-/// A cluster of three zones, with our controller and a Service that asks for nothing.
-pub(super) async fn cluster() -> (Cluster, Process) {
-    let cluster = Cluster::start().await.unwrap();
-    let mut objects = manifests(ROLES).unwrap();
-    objects.push(namespace("shop"));
-    for zone in ["a", "b", "c"] {
-        objects.push(node(zone, zone, "4"));
-    }
-    for (number, zone) in ["a", "b", "c", "a", "b", "c"].iter().enumerate() {
-        objects.push(pod(
-            "shop",
-            &format!("web-{number}"),
-            "web",
-            zone,
-            &format!("10.244.0.{}", number + 1),
-        ));
-    }
-    objects.push(service("shop", "web", "web"));
-    cluster.create(&objects).await.unwrap();
-    let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
-    let arguments = [
-        "controller",
-        "--leader-elect=false",
-        "--health-address=127.0.0.1:0",
-        "--metrics-address=127.0.0.1:0",
-    ];
-    let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
-    arguments.push(format!("--kubeconfig={}", kubeconfig.display()));
-    arguments.extend(content_type_flag());
-    let log = cluster.log("zonewise-controller");
-    let controller = Process::spawn(PROGRAM.as_ref(), &arguments, &[], &log).unwrap();
-    (cluster, controller)
-}
+use super::cluster::cluster;
+use super::page::{Dashboard, assert_quiet, tab};
 
 fn kubectl(cluster: &Cluster, arguments: &[&str]) {
     let output = Command::new(cluster.program("kubectl"))

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use zonewise_testbed::Tab;
 
-use super::{Dashboard, SHOP, assert_quiet, tab};
+use super::page::{Dashboard, SHOP, assert_quiet, tab};
 use crate::observe::run::root;
 
 /// Name, address, width, height, dark.
