@@ -5,91 +5,16 @@
     reason = "a failed unwrap is the failure report"
 )]
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use crate::common::clients::{count, fill, maps, sticky};
 use crate::common::objects::{endpoint, service, slice, with};
 use crate::common::two_nodes::{TwoNodeCluster, both_protocols, by_range, cluster_ip, full};
 use crate::common::{Tables, ip, nft, usual_node};
-use serde_json::{Value, json};
+use serde_json::json;
 use zonewise_netns::Namespace;
-use zonewise_nft::{Batch, Bytes, Data, Element, Family, Socket, Verb};
-use zonewise_proxy::testing::{CLIENTS, Kept, Options, TABLE};
+use zonewise_proxy::testing::{Kept, Options};
 use zonewise_routing::NodeLocation;
-
-fn sticky() -> Value {
-    json!({"sessionAffinity": "ClientIP"})
-}
-
-/// The maps of clients, by name.
-fn maps(namespace: &Namespace) -> Vec<String> {
-    let listed = nft(namespace, &["list", "maps", "ip"]);
-    let names = listed.lines().filter_map(|line| line.trim().strip_prefix("map "));
-    let names = names.filter_map(|line| line.split(' ').next());
-    names.filter(|name| name.starts_with("affinity-")).map(str::to_owned).collect()
-}
-
-/// How many clients a map has.
-fn count(namespace: &Namespace, map: &str) -> usize {
-    let mut keys = BTreeSet::new();
-    namespace.enter(|| {
-        let mut socket = Socket::open().unwrap();
-        let mut note = |seen: zonewise_nft::DumpedElement<'_>| {
-            keys.insert(Bytes::from_slice(seen.key));
-        };
-        socket.dump(Family::Ip, TABLE, map, &mut note).unwrap();
-    });
-    keys.len()
-}
-
-/// Puts clients into a map, as packets from so many addresses would. The table has no owner, so that this test can.
-fn fill(namespace: &Namespace, map: &str, clients: u32, at: IpAddr, endpoint: IpAddr) {
-    let data = Bytes::new().address(endpoint).port(8080);
-    namespace.enter(|| {
-        let mut socket = Socket::open().unwrap();
-        let all: Vec<u32> = (0..clients).collect();
-        for portion in all.chunks(5000) {
-            let mut batch = Batch::new(TABLE);
-            let mut elements = batch.elements(Verb::Add, Family::Ip, map);
-            for number in portion {
-                let client = Ipv4Addr::from(u32::from(Ipv4Addr::new(20, 0, 0, 0)) + number);
-                let key = Bytes::new().address(client.into()).address(at).protocol(6).port(80);
-                let element = Element::pair(key.as_slice(), Data::Value(data.as_slice()));
-                elements.push(&Element { timeout: Some(Duration::from_secs(9000)), ..element });
-            }
-            drop(elements);
-            socket.commit(&batch).unwrap();
-        }
-    });
-}
-
-/// Clients of one Service fill its map: further clients are served without affinity, and those of other Services with
-/// it. When the proxy looks at the map it makes room.
-#[test]
-fn clients_of_one_service_fill_no_other_map() {
-    let mut cluster = TwoNodeCluster::new(by_range());
-    cluster.tables.kernel.without_owner();
-    cluster.offer(&full("flooded", 1, sticky()));
-    cluster.tables.sync();
-    let namespace = cluster.n1.namespace.clone();
-    let [flooded] = <[String; 1]>::try_from(maps(&namespace)).unwrap();
-    fill(&namespace, &flooded, CLIENTS, cluster_ip(1, false).ip(), cluster.here.address(false));
-    cluster.offer(&full("calm", 2, sticky()));
-    cluster.tables.sync();
-    assert_eq!(maps(&namespace).len(), 2);
-    let caller = cluster.caller.namespace.clone();
-    let without = cluster.answers(&caller, cluster_ip(1, false), 24).text();
-    assert_eq!(without, "here there", "there is no room for this client");
-    let with = cluster.answers(&caller, cluster_ip(2, false), 24).text();
-    assert!(["here", "there"].contains(&&*with), "{with}");
-    cluster.tables.kernel.look_at_all_clients();
-    cluster.tables.forget_clients();
-    let left = count(&namespace, &flooded);
-    assert!((CLIENTS as usize / 2..CLIENTS as usize / 10 * 9).contains(&left), "{left}");
-    let with = cluster.answers(&caller, cluster_ip(1, false), 24).text();
-    assert!(["here", "there"].contains(&&*with), "there is room now: {with}");
-}
 
 /// An endpoint with many clients goes: they are forgotten a portion at a time, and other Services change in between.
 #[test]

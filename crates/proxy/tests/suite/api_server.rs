@@ -16,14 +16,11 @@ use serde_json::{Value, json};
 use zonewise_apiserver::Config as ServerConfig;
 use zonewise_netns::traffic::probe_tcp_here;
 use zonewise_netns::{Namespace, NetnsPod};
-use zonewise_proxy::RunError;
-use zonewise_testbed::{Cluster, User, eventually, eventually_equals, objects};
+use zonewise_testbed::{eventually, eventually_equals, objects};
 
-use crate::common::LONG;
 use crate::common::live::{Api, LiveNetwork, LiveProxy, slice_of};
 use crate::common::objects::{labelled, ports};
 use crate::health::ask;
-use crate::requests::apply_roles;
 
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
@@ -238,39 +235,6 @@ fn c5_a_node_that_changes_its_zone_fails_no_connection() {
         let answers = load.stop();
         let names: Vec<&str> = answers.keys().map(String::as_str).collect();
         assert_eq!(names, ["here", "there"], "{answers:?}");
-        proxy.stop().await;
-    });
-}
-
-/// etcd is put back to an older state: what the proxy knows is newer than what there is. It ends by itself while its
-/// rules stay, and after its restart it takes objects of lower versions than it had seen.
-#[test]
-fn e2_a_proxy_starts_anew_after_etcd_was_restored_from_a_backup() {
-    let network = LiveNetwork::new();
-    network.on_n1(async || {
-        let cluster = Cluster::start().await.unwrap();
-        apply_roles(&cluster).await;
-        let slice = |pod| slice_of("web", "web-1", &[pod], false);
-        let mut service = objects::service("default", "web", "web");
-        service["spec"].as_object_mut().unwrap().remove("selector");
-        service["spec"]["clusterIP"] = json!("10.96.0.77");
-        let web = SocketAddr::from(([10, 96, 0, 77], 80));
-        cluster.create(&[network.n1_object(), service, slice(&network.here)]).await.unwrap();
-        let proxy = LiveProxy::start_with(cluster.client(User::Proxy).unwrap());
-        network.answers_at_last(web, "here").await;
-
-        cluster.back_up_etcd().await.unwrap();
-        cluster.update(&[slice(&network.there)]).await.unwrap();
-        network.answers_at_last(web, "there").await;
-        cluster.restore_etcd().await.unwrap();
-        let ended = tokio::time::timeout(6 * LONG, proxy.ended()).await;
-        assert!(matches!(ended, Ok(Err(RunError::Rewound))), "{ended:?}");
-        assert_eq!(network.answer(web), "there", "the rules stay");
-
-        let proxy = LiveProxy::start_with(cluster.client(User::Proxy).unwrap());
-        network.answers_at_last(web, "here").await;
-        cluster.update(&[slice(&network.there)]).await.unwrap();
-        network.answers_at_last(web, "there").await;
         proxy.stop().await;
     });
 }

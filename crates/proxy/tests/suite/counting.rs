@@ -21,11 +21,11 @@ use zonewise_proxy::testing::{
 use zonewise_routing::NodeLocation;
 
 use crate::common::objects::{endpoint, ports, service, slice, with};
+use crate::common::pages::ask;
 use crate::common::two_nodes::{
     FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full, node_port, vip,
 };
 use crate::common::{LONG, Tables, at, nft, usual_node};
-use crate::pages::ask;
 
 /// Connections by names of the zone and of the Service.
 type Sums = BTreeMap<(String, String), u64>;

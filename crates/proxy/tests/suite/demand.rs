@@ -19,7 +19,7 @@ use zonewise_proxy::config::{Config, CountBy};
 use zonewise_testbed::{Cluster, User, eventually, manifests, objects};
 
 use crate::common::live::{LiveNetwork, LiveProxy, slice_of};
-use crate::requests::apply_roles;
+use crate::common::roles::apply_roles;
 
 const AUDIENCE: &str = "zonewise-demand";
 

@@ -5,34 +5,15 @@
     reason = "a failed unwrap is the failure report"
 )]
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use crate::common::objects::{endpoint, service, slice, with};
-use crate::common::{LONG, Tables, ip, usual_node};
+use crate::common::pages::{ask, routes};
+use crate::common::{Tables, ip, usual_node};
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
-use zonewise_proxy::testing::{KernelHandle, Options, Published, table_pages};
+use zonewise_proxy::testing::{KernelHandle, Options, Published};
 use zonewise_routing::NodeLocation;
-use zonewise_telemetry::server::{PageHandler, PageRequest};
-
-/// The pages of these tables, asked on a thread of its own; the test fails if one of them waits.
-pub(crate) fn ask(published: &Arc<Published>, namespace: &Namespace) -> [String; 2] {
-    let (answers, answered) = mpsc::channel();
-    let published = Arc::clone(published);
-    let namespace = namespace.clone();
-    std::thread::spawn(move || {
-        let pages = namespace.enter(|| table_pages("n1", &published)).unwrap();
-        for path in ["/metrics", "/routes"] {
-            let page = pages.handle(PageRequest { method: "GET", path, query: "" });
-            answers.send(page.body).unwrap();
-        }
-    });
-    [(); 2].map(|()| answered.recv_timeout(LONG).expect("the page does not wait for the tables"))
-}
-
-pub(crate) fn routes(page: &str) -> Value {
-    serde_json::from_str::<Value>(page).unwrap()["routes"].clone()
-}
 
 /// The kernel's lock is held, as it is while tables of any size are read or written: the pages answer with what
 /// the last sync has left.

@@ -17,8 +17,8 @@ use zonewise_testbed::{Cluster, User, eventually, eventually_equals, objects};
 
 use crate::common::live::{Api, LiveNetwork, LiveProxy, slice_of};
 use crate::common::objects::{endpoint, service, slice};
+use crate::common::roles::apply_roles;
 use crate::common::{PROBE_TIMEOUT, Tables, ip, nft, usual_node};
-use crate::requests::apply_roles;
 
 /// More Services than are written at a time.
 const MANY: usize = 700;

@@ -7,80 +7,25 @@
 )]
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fastrand::Rng;
-use serde_json::{Value, json};
+use serde_json::json;
 use zonewise_netns::Namespace;
 use zonewise_netns::network::NetnsPod;
 use zonewise_netns::traffic::{probe_tcp, probe_tcp_many};
-use zonewise_nft::{Family, Socket};
-use zonewise_proxy::testing::{FoundTables, Options, TABLE};
+use zonewise_proxy::testing::{FoundTables, Options};
 use zonewise_routing::NodeLocation;
 
-use crate::common::objects::{
-    Endpoint, annotated, endpoint, ports, service, slice, with, with_status,
-};
+use crate::common::objects::{Endpoint, annotated, endpoint, ports, slice};
 use crate::common::two_nodes::{
     FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full, node_port, probe_until,
     vip,
 };
-use crate::common::{LONG, PROBE_TIMEOUT, Tables, ip, nft, usual_node};
-
-const SHARES: &str = "zonewise.dev/zone-shares";
-
-fn tables(namespace: &Namespace) -> Tables {
-    let node = usual_node([Some(ip("192.168.0.1")), None]);
-    Tables::new(namespace, NodeLocation::new("n1", Some("a"), None), Options::default(), node)
-}
-
-/// How many elements the IPv4 table in the kernel has.
-pub(crate) fn elements(namespace: &Namespace) -> usize {
-    namespace.enter(|| {
-        let mut socket = Socket::open().unwrap();
-        let mut elements = 0;
-        for set in socket.sets(Family::Ip, TABLE).unwrap() {
-            socket.dump(Family::Ip, TABLE, &set.name, &mut |_| elements += 1).unwrap();
-        }
-        elements
-    })
-}
-
-/// The names of the chains of the IPv4 table in the kernel.
-fn chain_names(namespace: &Namespace) -> Vec<String> {
-    let chains = namespace.enter(|| Socket::open().unwrap().chains(Family::Ip, TABLE));
-    chains.unwrap().into_iter().map(|chain| chain.name).collect()
-}
-
-/// Endpoints, the n-th in the zone that `zone` says.
-pub(crate) fn members(first: u32, count: u32, zone: impl Fn(u32) -> &'static str) -> Vec<Endpoint> {
-    let address = |n| IpAddr::V4(Ipv4Addr::from(0x0af4_0000 + first + n));
-    (0..count).map(|n| endpoint(address(n), "n9", zone(n))).collect()
-}
-
-/// Shares for endpoints that are in their zones already.
-pub(crate) fn shares(counts: [u32; 3], parts: [f64; 3]) -> String {
-    let zones = ["a", "b", "c"].into_iter().zip(counts.into_iter().zip(parts));
-    let used: Vec<(&str, (u32, f64))> = zones.filter(|(_, (count, _))| *count > 0).collect();
-    let endpoints: BTreeMap<&str, u32> =
-        used.iter().map(|(zone, (count, _))| (*zone, *count)).collect();
-    let from: BTreeMap<&str, f64> = used.iter().map(|(zone, (_, part))| (*zone, *part)).collect();
-    json!({"v": 1, "endpoints": endpoints, "from": {"a": from}}).to_string()
-}
-
-/// A Service with a ClusterIP, a NodePort and a load balancer's address for each of its ports.
-pub(crate) fn load_balancer(
-    name: &str,
-    cluster_ip: &str,
-    vip: &str,
-    numbers: std::ops::Range<u16>,
-) -> Value {
-    let port = |n: u16| json!({"name": format!("p{n}"), "port": n, "protocol": "TCP", "nodePort": 30_000 + n});
-    let all: Vec<Value> = numbers.map(port).collect();
-    let object = with(service(name, &[cluster_ip]), json!({"type": "LoadBalancer", "ports": all}));
-    with_status(object, json!({"loadBalancer": {"ingress": [{"ip": vip}]}}))
-}
+use crate::common::weighted::{
+    SHARES, chain_names, elements, load_balancer, members, shares, tables,
+};
+use crate::common::{LONG, PROBE_TIMEOUT, Tables, nft, usual_node};
 
 /// A LoadBalancer Service with 100 ports and 61 endpoints under `zonewise.dev/balanced`: 615,000 elements when
 /// every endpoint had slots in proportion to its weight.
@@ -109,69 +54,6 @@ fn a_hundred_ports_with_weights_need_at_most_60_000_elements() {
         &listed[..2000]
     );
     assert!(listed.contains("comment \"ns/web\" : goto external-24-group-2"));
-}
-
-/// One Service of any size and kind.
-fn varied(rng: &mut Rng, number: u16) -> (Value, Value) {
-    let [high, low] = number.to_be_bytes();
-    let name = format!("s{number}");
-    let object = service(&name, &[&format!("10.96.{high}.{low}")]);
-    let changes = match rng.u8(..10) {
-        0 => json!({"type": "NodePort", "ports": [
-            {"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30_000 + number % 2_700}]}),
-        1 => json!({"externalIPs": [format!("198.51.{high}.{low}")]}),
-        2 => {
-            json!({"externalIPs": [format!("198.51.{high}.{low}")], "type": "NodePort", "externalTrafficPolicy": "Local",
-            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30_000 + number % 2_700}]})
-        }
-        3 => json!({"sessionAffinity": "ClientIP"}),
-        _ => json!({}),
-    };
-    let most = [3, 3, 6, 10, 20, 60][rng.usize(..6)];
-    let counts = [rng.u32(1..=most), rng.u32(0..=most), rng.u32(0..=most)];
-    let zone = |n| {
-        if n < counts[0] {
-            "a"
-        } else if n < counts[0] + counts[1] {
-            "b"
-        } else {
-            "c"
-        }
-    };
-    let all = members(u32::from(number) * 256, counts.iter().sum(), zone);
-    let object_slice = slice(&name, &format!("{name}-1"), &all);
-    let asked = counts.map(|count| if count == 0 { 0 } else { rng.u32(50..1_000) });
-    let millionths = |part: u32| u64::from(part) * 1_000_000 / u64::from(asked.iter().sum::<u32>());
-    let [_, b, c] = asked.map(millionths);
-    let parts = [1_000_000 - b - c, b, c].map(|part| part as f64 / 1e6);
-    let annotation = shares(counts, parts);
-    (with(object, changes), annotated(object_slice, SHARES, &annotation))
-}
-
-/// The number of chains follows the numbers of endpoints per zone, not the number of Services.
-#[test]
-fn five_thousand_services_with_weights_share_their_chains() {
-    let namespace = Namespace::new("varied").unwrap();
-    let mut tables = tables(&namespace);
-    let mut rng = Rng::with_seed(16);
-    let mut chains = Vec::new();
-    for thousand in 0..5_u16 {
-        for number in thousand * 1_000..(thousand + 1) * 1_000 {
-            let (object, members) = varied(&mut rng, number);
-            tables.service(&object).slice(&members);
-        }
-        tables.sync();
-        // Services with session affinity have chains of their own.
-        let shared = chain_names(&namespace).into_iter().filter(|name| !name.contains("affinity-"));
-        chains.push(shared.collect::<Vec<String>>());
-    }
-    let counts: Vec<usize> = chains.iter().map(Vec::len).collect();
-    eprintln!("1,000 to 5,000 Services of up to 180 endpoints: {counts:?} chains");
-    // Policies and kinds of address by up to 60 endpoints, in each of three groups.
-    assert!(counts[4] < 1_500, "{counts:?}");
-    for group in ["clusterip-20-group-1", "clusterip-20-group-2", "external-3-group-1"] {
-        assert!(chains[4].iter().any(|name| name == group), "{group} is not in {:?}", chains[4]);
-    }
 }
 
 /// `here` in zone a, and pods of two other zones.

@@ -1,14 +1,18 @@
 //! A node's tables in a namespace of its own, filled from Kubernetes objects without an API server.
 #![allow(dead_code, reason = "every test file uses its part of this")]
 
+pub(crate) mod clients;
 pub(crate) mod live;
 pub(crate) mod objects;
+pub(crate) mod pages;
+pub(crate) mod roles;
 pub(crate) mod two_nodes;
+pub(crate) mod weighted;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use zonewise_common::cidr::Cidr;
@@ -165,6 +169,18 @@ impl Tables {
     pub(crate) fn assert_repaired(&mut self) {
         let repaired = self.kernel.repair().unwrap();
         assert!(repaired.is_clean(), "{repaired:?}");
+    }
+}
+
+/// Asks until the answer has come within a time, and returns it: on a busy machine one may come later, when what was asked
+/// about is over.
+pub(crate) fn within<T>(time: Duration, ask: impl Fn() -> T) -> T {
+    loop {
+        let begin = Instant::now();
+        let answer = ask();
+        if begin.elapsed() < time {
+            return answer;
+        }
     }
 }
 
