@@ -6,11 +6,13 @@
     reason = "a failed unwrap is the failure report"
 )]
 
+use std::time::Duration;
+
 use crate::common::objects::{endpoint, service, slice, with};
 use crate::common::two_nodes::{
     FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full, net, node_port, vip,
 };
-use crate::common::{at, ip};
+use crate::common::{at, ip, within};
 use serde_json::json;
 use zonewise_netns::traffic::OpenConnection;
 use zonewise_proxy::testing::{LocalTraffic, Options};
@@ -271,10 +273,11 @@ fn session_affinity_lasts_its_time_and_no_longer() {
         // half a million sees the same one twenty times.
         let mut names = std::collections::BTreeSet::new();
         for _ in 0..20 {
-            let responses = cluster.answers(&cluster.caller.namespace, cluster_ip(2, v6), 2);
+            let pair = || cluster.answers(&cluster.caller.namespace, cluster_ip(2, v6), 2);
+            let responses = within(Duration::from_secs(1), pair);
             assert_eq!(responses.names.len(), 1);
             names.extend(responses.names);
-            std::thread::sleep(std::time::Duration::from_millis(1100));
+            std::thread::sleep(Duration::from_millis(1100));
             if names.len() == 2 {
                 break;
             }

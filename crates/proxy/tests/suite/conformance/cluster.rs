@@ -16,7 +16,9 @@ use serde_json::Value;
 use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
 use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
-use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
+use zonewise_netns::traffic::{
+    ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_tcp_many, probe_udp, probe_udp_many,
+};
 use zonewise_nft::conntrack::Conntrack;
 use zonewise_nft::{Family, Network};
 use zonewise_proxy::testing::{
@@ -264,17 +266,34 @@ pub(crate) fn reached(protocol: Protocol, from: &Namespace, to: SocketAddr) -> S
     if first.name().is_none() {
         return first.to_string();
     }
+    let many = match protocol {
+        Protocol::Tcp => probe_tcp_many,
+        Protocol::Udp => probe_udp_many,
+    };
     let mut names: BTreeSet<String> =
-        (1..TRIES).map(|_| probe(protocol, from, to).to_string()).collect();
+        many(from, to, TRIES - 1, PROBE_TIMEOUT).into_keys().collect();
     names.insert(first.to_string());
     names.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 /// The names of the servers that answer, which must be the same over TCP and UDP.
 pub(crate) fn reach(from: &Namespace, to: SocketAddr) -> String {
-    let [tcp, udp] = [Protocol::Tcp, Protocol::Udp].map(|protocol| reached(protocol, from, to));
+    let [tcp, udp] = std::thread::scope(|scope| {
+        [Protocol::Tcp, Protocol::Udp]
+            .map(|protocol| scope.spawn(move || reached(protocol, from, to)))
+            .map(|asked| asked.join().unwrap())
+    });
     assert_eq!(tcp, udp, "{from:?} to {to}: TCP and UDP");
     tcp
+}
+
+/// The same for several ways at the same time: where nobody answers, each takes until its timeout.
+pub(crate) fn reach_each(ways: &[(&Namespace, SocketAddr)]) -> Vec<String> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> =
+            ways.iter().map(|(from, to)| scope.spawn(move || reach(from, *to))).collect();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    })
 }
 
 /// One datagram from a port that does not change, as `nc -p` sends it.

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::common::at;
 use crate::common::objects::endpoint;
 use crate::common::two_nodes::{FAMILIES, cluster_ip, full, node_port, vip};
-use crate::conformance::cluster::{ConformanceCluster, probe, reach, ready};
+use crate::conformance::cluster::{ConformanceCluster, probe, reach, reach_each, ready};
 
 const BOTH: &str = "n1 n2";
 
@@ -188,13 +188,13 @@ fn endpoints_that_go_serve_until_somebody_else_does() {
         let (one, two) = (cluster.caller(0), cluster.caller(1));
         let (at_one, at_two) =
             (node_port(cluster.node(0), n, v6), node_port(cluster.node(1), n, v6));
-        [
-            reach(one, cluster_ip(n, v6)),
-            reach(two, cluster_ip(n, v6)),
-            reach(one, at_one),
-            reach(two, at_one),
-            reach(one, at_two),
-        ]
+        reach_each(&[
+            (one, cluster_ip(n, v6)),
+            (two, cluster_ip(n, v6)),
+            (one, at_one),
+            (two, at_one),
+            (one, at_two),
+        ])
     };
     cluster.sync();
     for v6 in FAMILIES {
@@ -265,20 +265,20 @@ fn the_last_endpoint_of_a_node_leaves_at_once() {
     let local = full("svc", 1, json!({"externalTrafficPolicy": "Local"}));
     let responses = |cluster: &ConformanceCluster| {
         let client = &cluster.client.namespace;
-        FAMILIES.map(|v6| {
-            [vip(1, v6), node_port(cluster.node(0), 1, v6)].map(|to| reach(client, to)).join(" ")
-        })
+        let ways = FAMILIES.map(|v6| [vip(1, v6), node_port(cluster.node(0), 1, v6)]);
+        let ways = ways.as_flattened().iter().map(|to| (client, *to));
+        reach_each(&ways.collect::<Vec<_>>())
     };
     for _ in 0..2 {
         cluster.offer(&local, &[&here, &there]);
-        assert_eq!(responses(&cluster), ["here here"; 2]);
+        assert_eq!(responses(&cluster), ["here"; 4]);
         cluster.offer(&local, &[&there]);
-        assert_eq!(responses(&cluster), ["silent silent"; 2], "left");
+        assert_eq!(responses(&cluster), ["silent"; 4], "left");
         cluster.offer(&local, &[&here, &there]);
-        assert_eq!(responses(&cluster), ["here here"; 2], "back");
+        assert_eq!(responses(&cluster), ["here"; 4], "back");
         cluster.delete_service("svc").sync();
         cluster.offer(&local, &[&there]);
-        assert_eq!(responses(&cluster), ["silent silent"; 2], "recreated");
+        assert_eq!(responses(&cluster), ["silent"; 4], "recreated");
     }
     cluster.assert_clean();
 }

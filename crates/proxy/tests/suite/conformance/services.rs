@@ -1,13 +1,15 @@
 //! What a Service is, becomes and ceases to be.
 
+use std::time::Duration;
+
 use zonewise_netns::traffic::Protocol::{self, Tcp, Udp};
 
 use serde_json::{Value, json};
 
 use crate::common::objects::{endpoint, labelled, ports, service, slice, with, with_status};
 use crate::common::two_nodes::{FAMILIES, cluster_ip, full, node_port, vip};
-use crate::common::{at, ip};
-use crate::conformance::cluster::{ConformanceCluster, probe, reach, reached, ready};
+use crate::common::{at, ip, within};
+use crate::conformance::cluster::{ConformanceCluster, probe, reach, reach_each, reached, ready};
 
 const BOTH: &str = "here there";
 
@@ -52,11 +54,9 @@ fn types_change_and_what_is_served_follows() {
     for (kind, inside, outside) in rows {
         cluster.offer(&of_type(kind), &[&pods[0], &pods[1]]);
         for v6 in FAMILIES {
-            assert_eq!(reach(cluster.caller(0), cluster_ip(1, v6)), inside, "{kind}, IPv6 {v6}");
-            for index in [0, 1] {
-                let to = node_port(cluster.node(index), 1, v6);
-                assert_eq!(reach(cluster.caller(0), to), outside, "{kind}, IPv6 {v6}: {to}");
-            }
+            let [first, second] = [0, 1].map(|index| node_port(cluster.node(index), 1, v6));
+            let ways = [cluster_ip(1, v6), first, second].map(|to| (cluster.caller(0), to));
+            assert_eq!(reach_each(&ways), [inside, outside, outside], "{kind}, IPv6 {v6}");
         }
     }
     cluster.assert_clean();
@@ -109,7 +109,7 @@ fn services_with_the_same_endpoints_do_not_need_each_other() {
     cluster.offer(&full("two", 2, json!({})), &both);
     let responses = |cluster: &ConformanceCluster, n, v6| {
         let from = &pods[0].namespace;
-        [reach(from, cluster_ip(n, v6)), reach(from, node_port(cluster.node(0), n, v6))]
+        reach_each(&[(from, cluster_ip(n, v6)), (from, node_port(cluster.node(0), n, v6))])
     };
     for v6 in FAMILIES {
         for n in [1, 2] {
@@ -324,10 +324,11 @@ fn outside_addresses_are_short_cuts_unless_told_otherwise() {
         cluster.offer(&object, &[&pods[0], &pods[1]]);
         for v6 in FAMILIES {
             let external = at(ip(external[usize::from(v6)]), 80);
-            for from in [cluster.caller(0), &cluster.node(0).namespace, &cluster.client.namespace] {
-                let to = [external, vip(1, v6), node_port(cluster.node(0), 1, v6)];
-                assert_eq!(to.map(|to| reach(from, to)), expected, "{row}, IPv6 {v6}, {from:?}");
-            }
+            let from = [cluster.caller(0), &cluster.node(0).namespace, &cluster.client.namespace];
+            let to = [external, vip(1, v6), node_port(cluster.node(0), 1, v6)];
+            let ways = from.map(|from| to.map(|to| (from, to)));
+            let heard = reach_each(ways.as_flattened());
+            assert_eq!(heard, [expected; 3].as_flattened(), "{row}, IPv6 {v6}: {ways:?}");
             assert_eq!(reach(cluster.caller(0), cluster_ip(1, v6)), BOTH, "{row}");
         }
     }
@@ -442,14 +443,15 @@ fn affinity_ends_with_its_time_on_nodeports_too() {
     // Two are responses, each for as long as nobody pauses; missed once in a million times.
     for _ in 0..20 {
         for to in &to {
-            let responses = reached(Tcp, &cluster.client.namespace, *to);
+            let ask = || reached(Tcp, &cluster.client.namespace, *to);
+            let responses = within(Duration::from_secs(1), ask);
             assert!(["here", "there"].contains(&&*responses), "{to}: {responses}");
             names.insert((to.is_ipv4(), responses));
         }
         if names.len() == 4 {
             return;
         }
-        std::thread::sleep(std::time::Duration::from_millis(1100));
+        std::thread::sleep(Duration::from_millis(1100));
     }
     panic!("clients stay for ever: {names:?}");
 }
