@@ -49,7 +49,7 @@ pub(super) fn story() -> Value {
 
 pub(super) struct Running {
     pub(super) child: Child,
-    said: BufReader<std::process::ChildStderr>,
+    pub(super) said: BufReader<std::process::ChildStderr>,
 }
 
 impl Running {
