@@ -139,12 +139,11 @@ impl Kept {
             }
             last = format!("{new:?} are new, {gone:?} are gone, {changed:?} have changed");
             self.remove(&objects, &new).await?;
-            // The server makes some objects again by itself.
-            objects
-                .create(&gone)
-                .await
-                .or_else(|error| if code(&error) == Some(409) { Ok(()) } else { Err(error) })?;
-            objects.update(&changed).await?;
+            // The server makes some objects again by itself, and a status has another version than what was written before it.
+            for written in [objects.create(&gone).await, objects.update(&changed).await] {
+                written
+                    .or_else(|error| if code(&error) == Some(409) { Ok(()) } else { Err(error) })?;
+            }
         }
         bail!("{ATTEMPTS} times was not enough: {last}")
     }

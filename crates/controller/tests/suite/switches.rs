@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use zonewise_testbed::objects::{namespace, service};
 use zonewise_testbed::{Cluster, Lent, eventually};
 
-use crate::common::{Running, addresses, cluster, condition, hints, slices, turn, zonal_pods};
+use crate::common::{
+    Running, addresses, all_slices, cluster, condition_in, hints, of_service, turn, zonal_pods,
+};
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
 const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
@@ -74,9 +76,9 @@ fn topology(slices: &[Value]) -> String {
 
 /// What every Service of [`ASKED`] and [`FIELD`] has, in this order; every endpoint is there once.
 async fn found(cluster: &Cluster) -> Result<Vec<String>, String> {
-    let mut found = Vec::new();
+    let (all, mut found) = (all_slices(cluster, "shop").await, Vec::new());
     for name in ASKED.iter().map(|(name, ..)| *name).chain([FIELD]) {
-        let slices = slices(cluster, "shop", name).await;
+        let slices = of_service(&all, name);
         let mut there = addresses(&slices);
         let all = there.len();
         there.dedup();
@@ -103,9 +105,9 @@ async fn reaches(cluster: &Cluster, lines: &str, expected: [&str; 11]) -> Runnin
 
 /// The status and reason of the condition `Accepted` of every Service that has it.
 async fn accepted(cluster: &Cluster) -> BTreeMap<&'static str, (String, String)> {
-    let mut found = BTreeMap::new();
+    let (all, mut found) = (cluster.list("Service", Some("shop")).await.unwrap(), BTreeMap::new());
     for name in ASKED.iter().map(|(name, ..)| *name).chain([FIELD]) {
-        if let Some(condition) = condition(cluster, "shop", name, "Accepted").await {
+        if let Some(condition) = condition_in(&all, name, "Accepted") {
             found.insert(name, condition);
         }
     }

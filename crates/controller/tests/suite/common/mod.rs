@@ -230,15 +230,25 @@ pub(crate) fn samples(page: &str) -> impl Iterator<Item = (&str, &str, f64)> {
 
 /// The slices of a Service.
 pub(crate) async fn slices(cluster: &Cluster, namespace: &str, service: &str) -> Vec<Value> {
+    of_service(&all_slices(cluster, namespace).await, service)
+}
+
+/// The slices of a namespace.
+pub(crate) async fn all_slices(cluster: &Cluster, namespace: &str) -> Vec<Value> {
     let all = cluster.list("EndpointSlice", Some(namespace)).await.unwrap_or_default();
-    let of = |slice: &Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service;
     // The items of a list carry no apiVersion and kind.
     let whole = |mut slice: Value| {
         slice["apiVersion"] = "discovery.k8s.io/v1".into();
         slice["kind"] = "EndpointSlice".into();
         slice
     };
-    all.into_iter().filter(of).map(whole).collect()
+    all.into_iter().map(whole).collect()
+}
+
+/// Those slices that are of a Service.
+pub(crate) fn of_service(slices: &[Value], service: &str) -> Vec<Value> {
+    let of = |slice: &&Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service;
+    slices.iter().filter(of).cloned().collect()
 }
 
 /// Addresses in slices, sorted; the same address twice stays twice.
@@ -271,11 +281,19 @@ pub(crate) async fn condition(
     service: &str,
     kind: &str,
 ) -> Option<(String, String)> {
-    let services = cluster.list("Service", Some(namespace)).await.ok()?;
-    let service = services.into_iter().find(|one| one["metadata"]["name"] == service)?;
-    let conditions = service["status"]["conditions"].as_array()?.clone();
+    condition_in(&cluster.list("Service", Some(namespace)).await.ok()?, service, kind)
+}
+
+/// A condition of one of these Services: status and reason.
+pub(crate) fn condition_in(
+    services: &[Value],
+    service: &str,
+    kind: &str,
+) -> Option<(String, String)> {
+    let service = services.iter().find(|one| one["metadata"]["name"] == service)?;
+    let conditions = service["status"]["conditions"].as_array()?;
     let kind = format!("zonewise.dev/RoutingPreference{kind}");
-    let found = conditions.into_iter().find(|condition| condition["type"] == kind.as_str())?;
+    let found = conditions.iter().find(|condition| condition["type"] == kind.as_str())?;
     Some((found["status"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))
 }
 
