@@ -1,9 +1,11 @@
 //! What must hold for every heuristic on every input.
 
+use std::sync::Arc;
+
 use crate::common::{decide, heuristic, sizes, zones};
 use proptest::prelude::*;
 use zonewise_topology::allocation::{Allocation, Carrier, Label};
-use zonewise_topology::heuristic::{Assignment, Case};
+use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
 use zonewise_topology::heuristics::{self, auto::Auto};
 use zonewise_topology::hints::{Kind, Mixed, Placement};
 use zonewise_topology::reason::{Code, Outcome};
@@ -231,6 +233,24 @@ proptest! {
             prop_assert!(!start.is_on(endpoints, was_on) || start.is_on(endpoints + 1, was_on));
         }
         prop_assert!(!start.is_on(endpoints, false) || start.is_on(endpoints, true));
+    }
+
+    /// What a heuristic says of its answer before it runs is true, also behind an `Arc`.
+    #[test]
+    fn answers_are_as_announced(cells in cells(1..6)) {
+        let zones = zones(&cells);
+        let region = Region::of(&zones);
+        for entry in &heuristics::TABLE {
+            let heuristic: Arc<dyn Heuristic> = heuristic(entry.name).into();
+            let mut allocation = Allocation::new();
+            let reason = Heuristic::allocate(&heuristic, &Case::following(region, None), &mut allocation);
+            let announced = Heuristic::gives_shares(&heuristic);
+            prop_assert_eq!(announced, entry.name == "balanced", "{}", entry.name);
+            let in_force = reason.outcome() == Outcome::InForce;
+            prop_assert!(!in_force || announced == (allocation.carrier() == Carrier::Shares), "{}", entry.name);
+            prop_assert!(in_force || !Heuristic::is_surely_in_force(&heuristic, &region, None), "{}", entry.name);
+            prop_assert_eq!(Heuristic::name(&heuristic), entry.name);
+        }
     }
 
     /// More allowed overload never means less in-zone traffic, and the limit holds.
