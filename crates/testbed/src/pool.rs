@@ -68,7 +68,6 @@ pub struct Lent {
 impl Pool {
     /// Makes a pool without clusters.
     #[must_use]
-    #[expect(clippy::new_without_default, reason = "a static needs a constant function")]
     pub const fn new() -> Self {
         Self { free: Mutex::new(Vec::new()) }
     }
@@ -96,6 +95,12 @@ impl Pool {
             }
         };
         Ok(Lent { kept: Some(kept), pool: self })
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
