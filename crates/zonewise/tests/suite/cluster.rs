@@ -163,7 +163,8 @@ async fn e2_rules_outlive_the_api_server_and_the_proxy() {
     nodes.by_name.get_mut("n1").unwrap().proxy.take().unwrap().kill().unwrap();
     assert_eq!(responders(&caller.namespace, to, TRIES), kept);
     nodes.start_proxy(&cluster, "n1", &[]);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let waits = || nodes.page("n1", 10249, "/metrics").is_some();
+    eventually_equals("the proxy waits for the API server", true, waits).await;
     assert_eq!(responders(&caller.namespace, to, TRIES), kept);
     // Meanwhile an endpoint leaves.
     let pods = cluster.list("Pod", Some("default")).await.unwrap();
