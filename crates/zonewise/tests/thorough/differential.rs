@@ -8,15 +8,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use crate::nodes::{
     TestNodes, cluster, cluster_ip, node_port, pod_object, responders, responders_udp,
-    service_object, stored,
+    service_object, set, stored,
 };
 use serde_json::{Value, json};
 use zonewise_netns::{Namespace, NetnsPod};
-use zonewise_testbed::Cluster;
+use zonewise_testbed::{Cluster, eventually, eventually_equals, objects};
 
 const TRIES: usize = 24;
 
@@ -172,18 +171,25 @@ async fn the_same_endpoints_are_reached_as_with_kube_proxy() {
         theirs.nodes.start_kube_proxy(&cluster, node, &[]);
         ours.nodes.start_proxy(&cluster, node, &[]);
     }
-    let ready = cluster_ip(&all[0], false);
+    all_are_written(&cluster).await;
+    // What is written last is served when everything before it is.
+    let mut last = service_object("last", "web", &json!({}));
+    last["spec"].as_object_mut().unwrap().remove("selector");
+    let here = objects::endpoint(theirs.pods[0].address(false), "n1", "a");
+    let mut slice = objects::endpoint_slice("default", "last", "last", &[here]);
+    slice["ports"] = json!([{"name": "http", "port": 8080, "protocol": "TCP"}]);
+    cluster.create(&[last, slice]).await.unwrap();
+    let last = stored(&cluster, "last").await;
     for twin in [&theirs, &ours] {
-        let begun = Instant::now();
-        while responders(&twin.caller.namespace, ready, 1).contains("silent")
-            || responders(&twin.caller.namespace, ready, 1).contains("refused")
-        {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no rules after a minute");
-            tokio::time::sleep(Duration::from_millis(200)).await;
+        let at = |to, tries| responders(&twin.caller.namespace, to, tries);
+        let served = cluster_ip(&last, false);
+        eventually_equals("the last Service", set(&["here"]), || at(served, 1)).await;
+        // kube-proxy learns the zone of its node a while after its first rules.
+        for near in all.iter().filter(|one| one["spec"]["trafficDistribution"].is_string()) {
+            let to = cluster_ip(near, false);
+            eventually_equals("near", set(&["here"]), || at(to, TRIES)).await;
         }
     }
-    // What was learned while the slices were still being written settles.
-    tokio::time::sleep(Duration::from_secs(2)).await;
     let (theirs_heard, ours_heard) =
         tokio::task::block_in_place(|| (look(&theirs, &all), look(&ours, &all)));
     let different: Vec<String> = theirs_heard
@@ -200,6 +206,30 @@ async fn the_same_endpoints_are_reached_as_with_kube_proxy() {
     );
     theirs.nodes.proxy("n1").check().unwrap();
     ours.nodes.proxy("n1").check().unwrap();
+}
+
+/// Waits until the slices of all Services have the endpoints that their selectors find.
+async fn all_are_written(cluster: &Cluster) {
+    let expected: BTreeMap<&str, usize> = services()
+        .into_iter()
+        .map(|(name, changes)| match changes["selector"]["app"].as_str() {
+            None => (name, 4),
+            Some("unready") => (name, 2),
+            Some(_) => (name, 0),
+        })
+        .collect();
+    eventually(async || {
+        let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+        let slices = cluster.list("EndpointSlice", Some("default")).await.unwrap();
+        for slice in &slices {
+            let service = slice["metadata"]["labels"]["kubernetes.io/service-name"].as_str();
+            let endpoints = slice["endpoints"].as_array().map_or(0, Vec::len);
+            *found.entry(service.unwrap_or_default()).or_default() += endpoints;
+        }
+        found.retain(|name, _| expected.contains_key(name));
+        if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
 }
 
 /// Load balancers get an address each, as a cloud would give them.
