@@ -24,7 +24,7 @@ endif
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Run the lab: a cluster of three zones on this machine, with real traffic (asks for sudo)
+run: ## Run the lab: a cluster of three zones on this machine, with real traffic (no root; simulated where that is forbidden)
 	@scripts/setup build
 	@cargo rustc --profile quick --locked --package zonewise --bin zonewise --no-default-features --features lab -- $(QUICK_LINK)
 	@target/quick/zonewise lab $(LAB)
@@ -146,7 +146,7 @@ release-files: ## Everything that a release has, in target/release-files (ARCH="
 
 pictures: ## Take the pictures of the dashboard in docs/pictures anew, with Chromium
 	@scripts/setup thorough
-	@UPDATE_PICTURES=1 cargo test --locked --quiet --workspace --test suite -- dashboard::pictures dashboard::lab
+	@UPDATE_PICTURES=1 cargo test --locked --quiet --workspace --test thorough -- dashboard::pictures dashboard::lab
 
 docs: ## Build the API documentation, and renew the generated pages in docs/
 	@scripts/setup build
