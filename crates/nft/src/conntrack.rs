@@ -538,7 +538,7 @@ mod tests {
         };
         let tuple = any::<(u128, u128, u16, u16)>();
         let rest = (any::<bool>(), any::<u8>(), any::<bool>(), any::<Option<u32>>(), 0..3_u16);
-        (tuple.clone(), tuple, rest).prop_map(
+        (tuple, tuple, rest).prop_map(
             move |(original, reply, (v4, protocol, destination_translated, id, zone))| {
                 let tuple = |(src, dst, sport, dport)| Tuple {
                     src: ip(v4, src),
@@ -603,8 +603,9 @@ mod tests {
         const NAT: u32 = abi::IPS_DST_NAT | abi::IPS_CONFIRMED;
         const CLOSE: u8 = abi::TCP_CONNTRACK_CLOSE;
         let udp = Flow { protocol: 17, ..translated() };
-        // Status, state of TCP; replied, refused.
-        let rows: [(&str, Flow, u32, Option<u8>, Option<(bool, bool)>); 8] = [
+        // Status and state of TCP; replied and refused.
+        type Row = (&'static str, Flow, u32, Option<u8>, Option<(bool, bool)>);
+        let rows: [Row; 8] = [
             ("no answer", translated(), NAT, Some(1), Some((false, false))),
             ("answered", translated(), NAT | abi::IPS_SEEN_REPLY, Some(2), Some((true, false))),
             ("reset", translated(), NAT, Some(CLOSE), Some((false, true))),
@@ -662,7 +663,7 @@ mod tests {
                         DESTINATION.write(out, flow.original.dst);
                     });
                     wire::nest(out, abi::CTA_TUPLE_PROTO, |out| {
-                        wire::bytes(out, abi::CTA_PROTO_NUM, &[1])
+                        wire::bytes(out, abi::CTA_PROTO_NUM, &[1]);
                     });
                 });
             }

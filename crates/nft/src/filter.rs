@@ -162,7 +162,7 @@ mod tests {
                 (abi::BPF_MISC, abi::BPF_TAX) => x = a,
                 (abi::BPF_ALU, abi::BPF_AND) => a &= k,
                 (abi::BPF_JMP, abi::BPF_JEQ) => {
-                    next += usize::from(if a == k { if_true } else { if_false })
+                    next += usize::from(if a == k { if_true } else { if_false });
                 }
                 (abi::BPF_RET, 0) => return k,
                 other => panic!("instruction {other:?} is unknown"),
@@ -176,7 +176,7 @@ mod tests {
         wire::message(&mut out, header, |out| {
             wire::nest(out, abi::CTA_TUPLE_ORIG, |out| {
                 wire::nest(out, abi::CTA_TUPLE_IP, |out| {
-                    wire::bytes(out, abi::CTA_IP_V4_SRC, &[6; 4])
+                    wire::bytes(out, abi::CTA_IP_V4_SRC, &[6; 4]);
                 });
                 if let Some(protocol) = protocol {
                     wire::nest(out, abi::CTA_TUPLE_PROTO, |out| {

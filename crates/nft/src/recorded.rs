@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::abi;
 use crate::batch::{Batch, TableFlags, Verb, describe};
 use crate::everything::{CHAINS, address, fill, rules, table};
 use crate::value::{Bytes, Data, Element, Family};
@@ -12,8 +13,7 @@ use crate::value::{Bytes, Data, Element, Family};
 fn lines(out: &mut String, batch: &Batch) {
     let (mut bytes, _) = batch.parts();
     for (number, message) in batch.numbered() {
-        let length = u32::from_ne_bytes(*bytes.first_chunk().unwrap()) as usize;
-        let (one, rest) = bytes.split_at(length);
+        let (one, rest) = bytes.split_at(abi::NLMSG_HDRLEN + message.payload.len());
         bytes = rest;
         let _ = writeln!(out, "{number} {}", describe(&message));
         for line in one.chunks(48) {
