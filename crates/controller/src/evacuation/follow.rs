@@ -154,10 +154,16 @@ impl<L: IndexListener> WatchListener for EvacuationFollower<L> {
     }
 
     fn health(&mut self, health: Result<(), &ApiError>) {
-        match health {
-            Err(error) if is_absent(error) => self.gone(),
-            _ => self.watched.listener.health(EVACUATIONS.name, health),
-        }
+        let health = match health {
+            // It is the whole truth, so it also ends an interruption before it, which would keep this replica from
+            // becoming the leader.
+            Err(error) if is_absent(error) => {
+                self.gone();
+                Ok(())
+            }
+            _ => health,
+        };
+        self.watched.listener.health(EVACUATIONS.name, health);
     }
 }
 
@@ -165,6 +171,38 @@ impl<L: IndexListener> WatchListener for EvacuationFollower<L> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use zonewise_inventory::follow::Cause;
+    use zonewise_inventory::index::NodeChange;
+
+    /// Records whether the watch works.
+    #[derive(Default)]
+    struct Health(Mutex<Vec<bool>>);
+
+    impl IndexListener for Health {
+        fn changed(&self, _: Cause, _: Vec<Key>) {}
+        fn service_gone(&self, _: &Key) {}
+        fn node_changed(&self, _: &Name, _: NodeChange) {}
+        fn listed(&self, _: &'static str) {}
+        fn health(&self, _: &'static str, health: Result<(), &ApiError>) {
+            self.0.lock().push(health.is_ok());
+        }
+        fn rewound(&self) {}
+        fn unreadable(&self, _: &'static str, _: &Key, _: &str) {}
+    }
+
+    /// Found by a seed of the simulation: the first request was interrupted, the kind does not exist, and the replica
+    /// never became the leader.
+    #[test]
+    fn a_kind_that_does_not_exist_ends_an_interruption() {
+        let mut follower = EvacuationFollower {
+            evacuations: Arc::default(),
+            watched: WatchedIndex::new(Health::default()),
+            zones_changed: Box::new(|| ()),
+        };
+        follower.health(Err(&ApiError::Unavailable("503".into())));
+        follower.health(Err(&ApiError::NotFound("404".into())));
+        assert_eq!(*follower.watched.listener.0.lock(), [false, true]);
+    }
 
     fn stored(uid: &str, version: &str, percent: u8) -> StoredEvacuation {
         serde_json::from_value(json!({
