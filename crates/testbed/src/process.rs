@@ -9,7 +9,7 @@
 //!        └────────────────── SIGKILL on drop ────────────────────────►┘
 //! ```
 //!
-//! The files of a cluster are removed in the same way ([`Remover`]).
+//! The files of a cluster are removed in the same way (`Remover`).
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
